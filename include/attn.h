@@ -222,6 +222,8 @@ struct attn_modifiers {
     const float *head_mask;            /* [H] multiplies each head's weights */
     const int64_t *position_ids;       /* [B][T] for RoPE, 0 to 2^31-1; NULL: t, counted from the
                                       cached length */
+    size_t grid[2];                    /* rows and columns of patches, where rope.grid_prefix;
+                                          else {0, 0} */
     double scale;                      /* 0: the layer's; without a layer 1/sqrt(D) */
     bool has_softcap, has_window;      /* what follows counts, not the layer's */
     double softcap;                    /* c > 0: scaled scores become c tanh(score / c); 0: none */

@@ -83,6 +83,11 @@ struct attn_rope_spec {
                                                  beyond; borrowed from the model */
     size_t proportional_dim; /* proportional: components that turn, in pairs of halves of dim */
     bool reversed;           /* pairs turn the other way, by -position * frequency (nanochat) */
+    /* Not 0: the tokens after the first grid_prefix are patches of a grid of `rows` by `columns`,
+     * row by row, which the call gives; those before do not rotate.  The patch of row r and column
+     * c turns pair i of the first quarter of dim by pi (2r + 1 - rows) / rows f_{2i}, and pair i of
+     * the second quarter by the same of its column (dinov3_vit).  dim is a multiple of 4. */
+    size_t grid_prefix;
 };
 
 /* Normalisation of projected rows: RMSNorm x / sqrt(mean(x^2) + eps), LayerNorm
@@ -120,6 +125,8 @@ enum attn_position_bias_type {
     ATTN_BIAS_ALIBI,        /* slope_h (s - t), slope_h a power of 2^(-8/H) */
     ATTN_BIAS_T5,           /* a learned number per head and bucket of distances */
     ATTN_BIAS_DISENTANGLED, /* products with learned rows for the distance: DeBERTa */
+    ATTN_BIAS_RELATIVE_KEY, /* the query times a learned row for the distance (Shaw et al. 2018) */
+    ATTN_BIAS_GRID,         /* a learned number per head and distance in a grid: BEiT */
 };
 
 /* The position bias of a layer; see attn_position_bias_type for which fields count. */
@@ -140,6 +147,26 @@ struct attn_position_bias_spec {
     bool content_to_position, position_to_content; /* q.Kr is there; k.Qr is there */
     bool table_norm;
     double table_norm_eps;
+    bool own_projections; /* maps of their own make Kr and Qr, not those of keys and queries */
+    bool own_key_bias;    /* of these the one that makes Kr has a bias, as that of Qr does */
+
+    /* relative_key: the score of query i and key j is scale q_i.(k_j + R_x), x being j - i, at
+     * least -max_distance and at most max_after, plus max_distance.  R is the layer's table
+     * [max_distance + max_after + 1][D], the same for all heads. */
+    size_t max_after;
+
+    /* t5: the number is multiplied by a gate of head h and query i, a (b c_h - 1) + 2, where a and
+     * b are sigmoids of the sums of the first and of the last 4 outputs of a linear map [8][D] of
+     * head h's part of the query's hidden state (WavLM). */
+    bool gated;
+
+    /* grid: W, patches in a row and in a column of the only grid that there is.  The first token
+     * stands for the whole, and W*W patches follow it.  With T = (2W-1)^2 + 3 rows of the table,
+     * the patch in row r and column c has for the one in row u and column v the number in row
+     * (r-u+W-1) (2W-1) + c-v+W-1; the first token has T-3 for patches and T-1 for itself, patches
+     * have T-2 for it. */
+    size_t grid;
+    bool own_table; /* each layer has a table; else all share one */
 };
 
 /* Multi-head latent attention (DeepSeek-V2, 2024): a token has one latent, RMSNorm(x Wkv_a), of
@@ -172,6 +199,8 @@ struct attn_layer_spec {
     double softcap;        /* 0: none */
     size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i, or, where the layer is not
                               causal, |i-j| < W; 0: none */
+    size_t
+        max_tokens; /* keys of a call, at most: longer sequences attend otherwise; 0: any number */
     size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
     bool is_causal;
     bool is_cross;      /* keys and values come from another sequence: no self-attention */
@@ -221,6 +250,7 @@ struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec);
 #define ATTN_MAX_LAYERS 1024
 #define ATTN_MAX_TOKENS 1048576 /* T and S of one call, L of one cache */
 #define ATTN_MAX_BATCH 65536    /* B of one call, steps of one batch */
+#define ATTN_MAX_GRID 128       /* of patches, rows and columns of a grid with a position bias */
 #define ATTN_MAX_BUCKETS 4096   /* of a relative position bias, and its longest distance */
 
 /* ATTN_MAX_MAGNITUDE bounds components of q, k and v, entries of head_mask and positive entries of

@@ -67,6 +67,7 @@ export interface AttendFields extends CallOptions {
     padding_mask?: TensorLike;
     head_mask?: TensorLike;
     position_ids?: TensorLike;
+    grid?: TensorLike;
     heads?: TensorLike;
     rows?: TensorLike;
     is_causal?: boolean;

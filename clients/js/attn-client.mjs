@@ -145,6 +145,7 @@ const TENSORS = {
     head_mask: F32,
     position_ids: I64,
     query_offset: I64,
+    grid: I64,
     sliding_window: I64,
     heads: I64,
     rows: I64,

@@ -293,7 +293,7 @@ _TENSORS = {
     "value_hidden_states": "FP32", "query": "FP32", "key": "FP32", "value": "FP32",
     "past_key": "FP32", "past_value": "FP32", "attention_bias": "FP32", "head_mask": "FP32",
     "position_ids": "INT64", "query_offset": "INT64", "sliding_window": "INT64", "heads": "INT64",
-    "rows": "INT64", "pool": "INT64", "targets": "INT64", "padding_mask": "BOOL",
+    "grid": "INT64", "rows": "INT64", "pool": "INT64", "targets": "INT64", "padding_mask": "BOOL",
     "attention_mask": "BOOL", "encoder_padding_mask": "BOOL"}
 # Members of a reply that are tensors; `index` and `weight` are those of `top_k`.
 _OUTPUTS = {"output": "FP32", "attention_weights": "FP32", "attention_scores": "FP32",

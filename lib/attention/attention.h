@@ -26,7 +26,7 @@ struct attn_rows {
 #define ATTN_HEAD_RANGE_BYTES ((size_t)120)  /* for each key/value head of each problem */
 
 /* Bytes of a sequence of a call, or a step of a batch, beside its rows (calls/decode.c). */
-#define ATTN_SEQUENCE_BYTES ((size_t)2024)
+#define ATTN_SEQUENCE_BYTES ((size_t)2056)
 
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */

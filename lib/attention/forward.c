@@ -139,8 +139,15 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
         copy_heads(row.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
         copy_heads(row.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
     }
-    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq,
-                                ids ? ids[c->first * c->queries + i] : (int64_t)slot, slot);
+    const struct attn_place place = {
+        .position = ids ? ids[c->first * c->queries + i] : (int64_t)slot,
+        .slot = slot,
+        .grid = c->modifiers->grid,
+    };
+    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq, &place);
+    if (has_query && spec->position_bias.gated)
+        attn_position_gates(pass->position_gates + r * spec->num_heads, layer,
+                            c->query_states + (c->first * c->queries + i) * spec->hidden_size);
     if (has_query)
         within = within && kernels->all_within(pass->gate + r * layer->gate.out, layer->gate.out,
                                                ATTN_MAX_MAGNITUDE);
@@ -235,6 +242,10 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
         p.v = (struct attn_rows){pass->head_v + key_row * layer->v.out, layer->v.out, dv};
     }
     attn_call_set(&p, c, c->first + i);
+    if (spec->position_bias.gated) {
+        p.mask.position_gates = pass->position_gates + row * heads;
+        p.mask.gates = heads;
+    }
     if (attn_pass_absorbs(pass)) { /* the problem becomes one over cached latents */
         const size_t rank = spec->mla.kv_lora_rank, width = rank + spec->mla.rope_head_dim;
         p.head_dim = width;

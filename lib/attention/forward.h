@@ -61,8 +61,9 @@ struct attn_pass {
     float *head_k, *head_v;
     /* Absorbed: queries [Q][H][R + rope_head_dim], and weighted sums of latents [Q][H][R]. */
     float *absorbed, *sums;
-    size_t groups;   /* parts of the heads where latents are absorbed, else 0 */
-    float *gate, *o; /* [Q][attn_gate_width], [Q][H*Dv]: what heads put out */
+    size_t groups;         /* parts of the heads where latents are absorbed, else 0 */
+    float *gate, *o;       /* [Q][attn_gate_width], [Q][H*Dv]: what heads put out */
+    float *position_gates; /* [Q][H]: of a layer whose position bias has a gate */
     struct attn_projection *products;
     struct attn_problem *problems;
 };
@@ -129,13 +130,23 @@ struct attn_qkv {
     float *q, *k, *v;
 };
 
-/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k to `position`
- * by the frequencies inv_freq (NULL: no rotation), scales q where the layer does by `position` or
- * by `slot`, the row's index in its sequence, and checks q, k and v.  False where a number is
- * beyond ATTN_MAX_MAGNITUDE. */
+/* Where a token stands: its position; its index in its sequence; and, in a layer that rotates by a
+ * grid of patches, the grid's rows and columns, else NULL. */
+struct attn_place {
+    int64_t position;
+    size_t slot;
+    const size_t *grid; /* [2] */
+};
+
+/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k to their place
+ * by the frequencies inv_freq (NULL: no rotation), scales q where the layer does by its position or
+ * slot, and checks q, k and v.  False where a number is beyond ATTN_MAX_MAGNITUDE. */
 bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
-                   const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
-                   size_t slot);
+                   const struct attn_kernels *kernels, const float *inv_freq,
+                   const struct attn_place *place);
+
+/* gates [H]: the factors of a gated position bias for a query made of hidden state x [E]. */
+void attn_position_gates(float *gates, const struct attn_layer *layer, const float *x);
 
 /* Whether attn_qkv_turn changes rows of this layer. */
 bool attn_qkv_turns(const struct attn_layer *layer);

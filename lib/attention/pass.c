@@ -21,7 +21,7 @@ struct buffer {
     enum rows rows;
 };
 
-#define BUFFERS 12
+#define BUFFERS 13
 
 static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spec *s)
 {
@@ -33,6 +33,8 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
         {offsetof(struct attn_pass, x), s->hidden_size, SHARED_ROWS},
         {offsetof(struct attn_pass, q), q, QUERY_ROWS},
         {offsetof(struct attn_pass, q_a), m->q_lora_rank, QUERY_ROWS},
+        {offsetof(struct attn_pass, position_gates), s->position_bias.gated ? s->num_heads : 0,
+         QUERY_ROWS},
         {offsetof(struct attn_pass, k), own.heads * own.key, KEY_ROWS},
         {offsetof(struct attn_pass, v), own.heads * own.value, KEY_ROWS},
         {offsetof(struct attn_pass, head_k), latent ? q : 0, EXPANDED_ROWS},

@@ -85,12 +85,14 @@ static bool turn_latent(struct attn_qkv row, const struct attn_layer *layer,
 }
 
 bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
-                   const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
-                   size_t slot)
+                   const struct attn_kernels *kernels, const float *inv_freq,
+                   const struct attn_place *place)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
+    const int64_t position = place->position;
+    const size_t slot = place->slot, prefix = spec->rope.grid_prefix;
     if (attn_layer_is_latent(layer))
         return turn_latent(row, layer, kernels, inv_freq, position, slot);
     for (size_t i = 0; spec->key_multiplier != 0 && i < k_heads * spec->head_dim; i++)
@@ -103,9 +105,13 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
         clip(row.k, k_heads * spec->head_dim, (float)spec->clip_qkv);
         clip(row.v, v_heads * spec->value_head_dim, (float)spec->clip_qkv);
     }
-    if (inv_freq != NULL) {
+    if (inv_freq != NULL && slot >= prefix) { /* what stands before patches does not rotate */
         float cos_sin[ATTN_MAX_HEAD_DIM];
-        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position, inv_freq != layer->inv_freq);
+        if (prefix > 0)
+            attn_rope_grid_cos_sin(cos_sin, &spec->rope, inv_freq, slot - prefix, place->grid);
+        else
+            attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position,
+                              inv_freq != layer->inv_freq);
         rotate(row.q, spec, cos_sin, q_heads);
         rotate(row.k, spec, cos_sin, k_heads);
     }
@@ -122,7 +128,28 @@ bool attn_qkv_turns(const struct attn_layer *layer)
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
            layer->inv_freq != NULL || spec->query_scaling.period != 0 || spec->clip_qkv != 0 ||
-           spec->key_multiplier != 0 || attn_layer_is_latent(layer);
+           spec->key_multiplier != 0 || spec->position_bias.gated || attn_layer_is_latent(layer);
+}
+
+/* The gates of a head from its part of the hidden state, as WavLM has them. */
+static float position_gate(const struct attn_layer *layer, size_t h, const float *x)
+{
+    const size_t d = layer->spec.head_dim;
+    float sums[2] = {0, 0};
+    for (size_t i = 0; i < ATTN_GATE_OUTPUTS; i++) {
+        float sum = layer->gate_bias[i];
+        for (size_t j = 0; j < d; j++)
+            sum += layer->gate_weight[i * d + j] * x[j];
+        sums[i / (ATTN_GATE_OUTPUTS / 2)] += sum;
+    }
+    const float a = 1 / (1 + expf(-sums[0])), b = 1 / (1 + expf(-sums[1]));
+    return a * (b * layer->gate_constant[h] - 1) + 2;
+}
+
+void attn_position_gates(float *gates, const struct attn_layer *layer, const float *x)
+{
+    for (size_t h = 0; h < layer->spec.num_heads; h++)
+        gates[h] = position_gate(layer, h, x + h * layer->spec.head_dim);
 }
 
 bool attn_layer_attends_in_pairs(const struct attn_layer *layer, const struct attn_kernels *kernels)

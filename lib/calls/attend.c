@@ -37,6 +37,32 @@ static enum attn_status check_shared(const struct attend *call, struct attn_erro
     return ATTN_OK;
 }
 
+/* Checks a call of a layer whose tokens are the patches of an image, after some that are none. */
+static enum attn_status check_grid(const struct attend *call, struct attn_error *error)
+{
+    const struct attn_layer_spec *spec = &call->layer->spec;
+    const size_t *grid = call->args->modifiers.grid, prefix = spec->rope.grid_prefix;
+    const size_t side = spec->position_bias.grid, fixed = side * side + 1;
+    if (prefix > 0 && (grid[0] == 0 || grid[1] == 0))
+        return attn_fail(error, ATTN_INVALID, "grid",
+                         "grid is missing: this layer rotates by rows and columns of patches");
+    if (prefix > 0 && (grid[0] > ATTN_MAX_TOKENS || grid[1] > ATTN_MAX_TOKENS ||
+                       prefix + grid[0] * grid[1] != call->queries))
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "grid",
+                         "a grid of %zu by %zu patches after %zu other tokens does not make %zu "
+                         "tokens",
+                         grid[0], grid[1], prefix, call->queries);
+    if (side > 0 && (call->queries != fixed || call->cross))
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "hidden_states",
+                         "%zu tokens: this layer has a position bias for %zu, a first one and %zu "
+                         "by %zu patches; other resolutions are not supported",
+                         call->queries, fixed, side, side);
+    if (side > 0 && call->args->modifiers.query_offset != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "query_offset",
+                         "query_offset has no meaning for patches of an image");
+    return ATTN_OK;
+}
+
 static enum attn_status check(const struct attend *call, struct attn_error *error)
 {
     const struct attn_attend_args *a = call->args;
@@ -52,6 +78,8 @@ static enum attn_status check(const struct attend *call, struct attn_error *erro
         attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries, call->keys,
                         error) != ATTN_OK ||
         attn_call_check_outputs(&a->outputs, spec, error) != ATTN_OK ||
+        attn_call_check_length(spec, call->keys, error) != ATTN_OK ||
+        check_grid(call, error) != ATTN_OK ||
         (call->shared && check_shared(call, error) != ATTN_OK))
         return error->status;
     if (spec->is_weightless)

@@ -30,6 +30,17 @@ enum attn_status attn_call_check_outputs(const struct attn_outputs *outputs,
         "together; compare with a call whose head_mask is 0 for it");
 }
 
+enum attn_status attn_call_check_length(const struct attn_layer_spec *spec, size_t keys,
+                                        struct attn_error *error)
+{
+    return spec->max_tokens == 0 || keys <= spec->max_tokens
+               ? ATTN_OK
+               : attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
+                           "%zu tokens: this layer has full attention up to %zu; longer sequences "
+                           "attend to blocks chosen at random, which is not supported",
+                           keys, spec->max_tokens);
+}
+
 size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer)
 {
     return attn_model_layer(model, layer)->is_cross ? attn_cache_length(step->cache, layer)
@@ -117,10 +128,15 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
     enum attn_status status = attn_check_count(step->rows, ATTN_MAX_TOKENS, "rows", error);
     if (status != ATTN_OK)
         return status;
+    if (attn_layer_needs_grid(spec))
+        return attn_fail(error, ATTN_UNSUPPORTED, "cache",
+                         "this layer attends to all patches of an image at once: it has no steps");
     status =
         spec->is_cross ? check_cross(step, length, error) : check_self(step, spec, length, error);
     if (status == ATTN_OK)
         status = attn_call_check_outputs(&step->outputs, spec, error);
+    if (status == ATTN_OK)
+        status = attn_call_check_length(spec, attn_step_keys(step, model, layer), error);
     if (status == ATTN_OK)
         status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
                                  attn_step_keys(step, model, layer), error);

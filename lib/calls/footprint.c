@@ -39,6 +39,8 @@ static size_t layer_side_bytes(const struct attn_layer_spec *s)
     size_t floats = s->rope.type != ATTN_ROPE_NONE ? s->rope.dim / 2 : 0;
     if (s->position_bias.type == ATTN_BIAS_T5)
         floats += s->num_heads * (2 * s->position_bias.max_distance + 1);
+    else if (s->position_bias.type == ATTN_BIAS_GRID)
+        floats += s->num_heads * attn_grid_rows(s->position_bias.grid);
     else if (s->position_bias.type == ATTN_BIAS_ALIBI)
         floats += s->num_heads;
     floats += attn_relative_floats(s);

@@ -23,6 +23,7 @@
 #define WRITE_TOKENS 64               /* tokens written to a cache at a time */
 #define CACHE_BYTES ((size_t)8 << 20) /* of the longest cache, about */
 #define LEAST_LENGTH 70               /* two tiles */
+#define MOST_ROWS 11                  /* of a step */
 #define SEED 20170612
 
 /* The middle step is one row over more keys than one split (4,096, where memory allows), at neither
@@ -52,7 +53,8 @@ static const struct attn_layer_spec *find_layer(size_t *index, const struct attn
     for (*index = 0; *index < ATTN_MAX_LAYERS; ++*index) {
         const struct attn_layer_spec *spec = attn_model_layer(model, *index);
         if (spec != NULL && !spec->is_cross && spec->shares_layer == SIZE_MAX &&
-            spec->key_size == spec->hidden_size && spec->value_size == spec->hidden_size)
+            spec->key_size == spec->hidden_size && spec->value_size == spec->hidden_size &&
+            !attn_layer_needs_grid(spec))
             return spec;
     }
     return NULL;
@@ -63,8 +65,10 @@ static const struct attn_layer_spec *find_layer(size_t *index, const struct attn
 /* The length of a cache that should have `wanted` tokens: as many, or what CACHE_BYTES allow. */
 static size_t fit_length(const struct attn_layer_spec *spec, size_t wanted)
 {
-    size_t most = CACHE_BYTES / attn_layer_token_bytes(spec);
-    return attn_min(wanted, attn_max(most, LEAST_LENGTH));
+    size_t most = attn_max(CACHE_BYTES / attn_layer_token_bytes(spec), LEAST_LENGTH);
+    if (spec->max_tokens > 0)
+        most = attn_min(most, spec->max_tokens - attn_min(spec->max_tokens, MOST_ROWS));
+    return attn_min(wanted, most);
 }
 
 /* Fills a cache.  Tokens differ within WRITE_TOKENS and repeat after them, which does not matter

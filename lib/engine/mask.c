@@ -273,10 +273,14 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
         forbid_masked(visible, mask, h, t, from, seen);
     if (mask->tree && (mask->left >= 0 || mask->right >= 0 || mask->chunk > 0))
         forbid_far(visible, mask, t, from, seen);
-    if (mask->position_bias != NULL)
-        attn_position_bias_add(visible, mask->position_bias, h, attn_mask_query_position(mask, t),
+    if (mask->position_bias != NULL) {
+        struct attn_position_bias bias = *mask->position_bias;
+        if (mask->position_gates != NULL)
+            bias.gate = mask->position_gates[t * mask->gates + h];
+        attn_position_bias_add(visible, &bias, h, attn_mask_query_position(mask, t),
                                mask->key_positions ? mask->key_positions + from : NULL,
                                (int64_t)from, seen);
+    }
     if (mask->bias != NULL)
         add_bias(visible, mask->bias + h * mask->bias_head + t * mask->bias_row + from, seen);
     forbid_all(scores, from - first);

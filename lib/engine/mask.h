@@ -20,7 +20,8 @@
  * 2^(-8i/2^n), i = 1 to 2^n; for another number of heads they are those of the next lower power of
  * two, followed by every other slope of the next higher power.  T5 (Raffel et al. 2020) adds a
  * learned number for each head and bucket of key - query.  Half of the buckets hold single
- * distances, the others logarithmic ranges up to max_distance. */
+ * distances, the others logarithmic ranges up to max_distance.  A grid (BEiT) has a learned number
+ * for each head and pair of distances, of rows and of columns. */
 
 struct attn_position_bias {
     enum attn_position_bias_type type;
@@ -28,8 +29,11 @@ struct attn_position_bias {
     bool by_slot;  /* alibi: as the specification says */
     float scale;   /* alibi: factor of slope * position where bfloat16, else part of the slopes */
     float *slopes; /* alibi: [H] */
-    float *table;  /* t5: [H][2*reach + 1] by key - query + reach, clamped to [0, 2*reach] */
-    size_t reach;
+    float *table;  /* t5: [H][2*reach + 1] by key - query + reach, clamped to [0, 2*reach]; grid:
+                      [H][rows] */
+    size_t reach;  /* t5; of grid the rows of the table */
+    size_t grid;   /* grid: W */
+    float gate;    /* t5: factor of the table; 1 but for a query of a gated layer */
 };
 
 /* Checks a specification against its bounds.  Errors: ATTN_OUT_OF_RANGE. */
@@ -37,12 +41,15 @@ enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *
                                           struct attn_error *error);
 
 /* Builds the bias of spec->num_heads heads from a checked specification.  `weights` is the layer's
- * table [buckets][H] for t5, else NULL.  *out is valid for fini also after an error.  Errors:
- * ATTN_OUT_OF_RANGE (a weight beyond ATTN_MAX_MAGNITUDE), ATTN_NO_MEMORY. */
+ * table [buckets][H] for t5, [rows][H] for grid, else NULL.  *out is valid for fini also after an
+ * error.  Errors: ATTN_OUT_OF_RANGE (a weight beyond ATTN_MAX_MAGNITUDE), ATTN_NO_MEMORY. */
 enum attn_status attn_position_bias_init(struct attn_position_bias *out,
                                          const struct attn_layer_spec *spec, const float *weights,
                                          struct attn_error *error);
 void attn_position_bias_fini(struct attn_position_bias *bias);
+
+/* The rows of the table of a grid W patches wide. */
+static inline size_t attn_grid_rows(size_t width) { return (2 * width - 1) * (2 * width - 1) + 3; }
 
 /* The T5 bucket of a distance key - query. */
 size_t attn_t5_bucket(const struct attn_position_bias_spec *spec, int64_t distance);
@@ -71,6 +78,8 @@ struct attn_mask {
     const float *bias;      /* [T][S] of head 0, or NULL */
     size_t bias_head, bias_row;
     const struct attn_position_bias *position_bias; /* of the layer, or NULL */
+    const float *position_gates;                    /* [T][gates] of a gated bias, or NULL */
+    size_t gates;                                   /* H */
     const int64_t *key_positions;                   /* [S], NULL: s */
     const int64_t *query_positions;                 /* [T], NULL: offset + t */
     bool

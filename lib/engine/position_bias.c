@@ -1,4 +1,4 @@
-/* position_bias.c: ALiBi's slopes, T5's buckets, and adding either to a row of scores.
+/* position_bias.c: ALiBi's slopes, T5's buckets, BEiT's grid, and adding them to a row of scores.
  *
  * Buckets and slopes are computed in the float32 arithmetic of Hugging Face: a bucket that is off
  * by one would be another learned number.  No bias passes 1e15 in magnitude, while half of the last
@@ -109,7 +109,51 @@ static enum attn_status init_t5(struct attn_position_bias *out, const struct att
     return ATTN_OK;
 }
 
-/* ---- Both ---- */
+/* ---- A grid ---- */
+
+static enum attn_status init_grid(struct attn_position_bias *out,
+                                  const struct attn_layer_spec *spec, const float *weights,
+                                  struct attn_error *error)
+{
+    const size_t heads = spec->num_heads;
+    out->grid = spec->position_bias.grid;
+    out->reach = attn_grid_rows(out->grid);
+    enum attn_status status =
+        attn_check_magnitudes(weights, attn_mul(out->reach, heads), ATTN_MAX_MAGNITUDE,
+                              "relative_position_bias_table", error);
+    if (status != ATTN_OK)
+        return status;
+    out->table = attn_alloc(attn_mul(out->reach, heads), sizeof(float));
+    if (out->table == NULL)
+        return attn_fail_memory(error, attn_mul(out->reach, heads) * sizeof(float));
+    for (size_t i = 0; i < out->reach; i++)
+        for (size_t h = 0; h < heads; h++)
+            out->table[h * out->reach + i] = weights[i * heads + h];
+    return ATTN_OK;
+}
+
+/* A patch's row times 2W-1, plus its column: differences of two of these are rows of the table. */
+static int64_t grid_place(const struct attn_position_bias *bias, int64_t token)
+{
+    const int64_t width = (int64_t)bias->grid, patch = token - 1;
+    return patch / width * (2 * width - 1) + patch % width;
+}
+
+static void add_grid(float *scores, const struct attn_position_bias *bias, size_t h, int64_t query,
+                     const int64_t *keys, size_t n)
+{
+    const int64_t rows = (int64_t)bias->reach, middle = (rows - 3) / 2;
+    const float *table = bias->table + h * bias->reach;
+    const int64_t own = query == 0 ? 0 : grid_place(bias, query) + middle;
+    for (size_t j = 0; j < n; j++) {
+        const int64_t at = query == 0     ? (keys[j] == 0 ? rows - 1 : rows - 3)
+                           : keys[j] == 0 ? rows - 2
+                                          : own - grid_place(bias, keys[j]);
+        scores[j] += table[at];
+    }
+}
+
+/* ---- All ---- */
 
 enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *spec,
                                           struct attn_error *error)
@@ -117,7 +161,10 @@ enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *
     switch (spec->type) {
     case ATTN_BIAS_NONE:
     case ATTN_BIAS_DISENTANGLED: /* layers/relative.c */
+    case ATTN_BIAS_RELATIVE_KEY:
         return ATTN_OK;
+    case ATTN_BIAS_GRID:
+        return attn_check_count(spec->grid, ATTN_MAX_GRID, "image_size / patch_size", error);
     case ATTN_BIAS_ALIBI:
         if (fabs(spec->scale) <= ATTN_MAX_SCALE)
             return ATTN_OK;
@@ -135,9 +182,11 @@ enum attn_status attn_position_bias_init(struct attn_position_bias *out,
                                          const struct attn_layer_spec *spec, const float *weights,
                                          struct attn_error *error)
 {
-    *out = (struct attn_position_bias){.type = spec->position_bias.type};
+    *out = (struct attn_position_bias){.type = spec->position_bias.type, .gate = 1};
     if (out->type == ATTN_BIAS_ALIBI)
         return init_alibi(out, spec, error);
+    if (out->type == ATTN_BIAS_GRID)
+        return init_grid(out, spec, weights, error);
     return out->type == ATTN_BIAS_T5 ? init_t5(out, spec, weights, error) : ATTN_OK;
 }
 
@@ -162,8 +211,10 @@ static void add_run(float *scores, const struct attn_position_bias *bias, size_t
         const float *table = bias->table + h * (size_t)(last + 1); /* by key - query + reach */
         for (size_t j = 0; j < n; j++) {
             const int64_t at = keys[j] - query + reach;
-            scores[j] += table[at < 0 ? 0 : at > last ? last : at];
+            scores[j] += bias->gate * table[at < 0 ? 0 : at > last ? last : at];
         }
+    } else if (bias->type == ATTN_BIAS_GRID) {
+        add_grid(scores, bias, h, query, keys, n);
     } else if (bias->bfloat16) {
         const float slope = bias->slopes[h], own = slope_bfloat16(slope, query);
         for (size_t j = 0; j < n; j++)
@@ -178,7 +229,8 @@ void attn_position_bias_add(float *scores, const struct attn_position_bias *bias
                             int64_t query, const int64_t *keys, int64_t first, size_t n)
 {
     int64_t counted[RUN];
-    const bool adds = bias->type == ATTN_BIAS_ALIBI || bias->type == ATTN_BIAS_T5;
+    const bool adds =
+        bias->type == ATTN_BIAS_ALIBI || bias->type == ATTN_BIAS_T5 || bias->type == ATTN_BIAS_GRID;
     for (size_t at = 0; at < n && adds; at += RUN) {
         size_t run = attn_min(RUN, n - at);
         for (size_t j = 0; keys == NULL && j < run; j++)

@@ -96,7 +96,9 @@ void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, i
         theta *= (float)pow((double)growth, dim / (dim - 2));
     }
     for (size_t i = 0; i < spec->dim / 2; i++) {
-        float exponent = (float)(2 * i) / (float)spec->dim;
+        /* Of a grid both halves of the pairs have every other frequency. */
+        const size_t at = spec->grid_prefix > 0 ? 2 * (i % (spec->dim / 4)) : i;
+        float exponent = (float)(2 * at) / (float)spec->dim;
         float period = (float)pow((double)theta, (double)exponent);
         inv_freq[i] = rules[spec->type](spec, period, i, length) * (spec->reversed ? -1 : 1);
     }
@@ -125,6 +127,19 @@ void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const 
         double angle = (double)((float)position * inv_freq[i]);
         cos_sin[i] = (float)cos(angle) * factor;
         cos_sin[half + i] = (float)sin(angle) * factor;
+    }
+}
+
+void attn_rope_grid_cos_sin(float *cos_sin, const struct attn_rope_spec *spec,
+                            const float *inv_freq, size_t patch, const size_t grid[2])
+{
+    const size_t half = spec->dim / 2, place[2] = {patch / grid[1], patch % grid[1]};
+    for (size_t i = 0; i < half; i++) {
+        const size_t side = i < half / 2 ? 0 : 1; /* rows, then columns */
+        const float at = 2 * (((float)place[side] + 0.5f) / (float)grid[side]) - 1;
+        const double angle = (double)((float)TWO_PI * at * inv_freq[i]);
+        cos_sin[i] = (float)cos(angle);
+        cos_sin[half + i] = (float)sin(angle);
     }
 }
 
@@ -227,6 +242,11 @@ enum attn_status attn_rope_check(const struct attn_rope_spec *spec, size_t head_
         return attn_fail(error, ATTN_OUT_OF_RANGE, "rope_type",
                          "rope_type is number %d, allowed are 1 to %d", (int)spec->type,
                          ATTN_NUM_ROPE_TYPES - 1);
+    if (spec->grid_prefix > 0 && (spec->type != ATTN_ROPE_DEFAULT || spec->dim % 4 != 0))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "head_dim",
+                         "rotary width is %zu, needs to be a multiple of 4 for a grid of patches, "
+                         "without scaling",
+                         spec->dim);
     if (spec->dim < 2 || spec->dim % 2 != 0 || spec->dim > head_dim)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "head_dim",
                          "rotary width is %zu, needs to be even and at most head_dim %zu",

@@ -26,6 +26,10 @@ size_t attn_rope_short_length(const struct attn_rope_spec *spec);
 void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const float *inv_freq,
                        int64_t position, bool rescaled);
 
+/* The same of a patch of a grid, counted row by row, for grid[0] rows and grid[1] columns. */
+void attn_rope_grid_cos_sin(float *cos_sin, const struct attn_rope_spec *spec,
+                            const float *inv_freq, size_t patch, const size_t grid[2]);
+
 /* Rotates the pairs of one head x [D] in place. */
 void attn_rope_rotate(float *x, const struct attn_rope_spec *spec, const float *cos_sin);
 

@@ -79,6 +79,7 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
+    bool q_bias, k_bias, v_bias;              /* where `bias` is false */
     bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_norm;
     bool output_gate, gate_softplus, gate_by_head;
     double clip_qkv, key_multiplier; /* as attn_layer_spec */
@@ -136,14 +137,25 @@ struct attn_hf_config {
     bool keys_as_values;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
 
+    /* block_sparse (attention_type 2): blocks at random where a sequence is longer than
+     * 5 + 2 random_blocks blocks. */
+    size_t attention_type, block_size, random_blocks;
+
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
-    size_t buckets, max_distance; /* of T5's position bias */
-    bool transposed;              /* weights are stored [in][out], whatever the row says */
+    size_t buckets, max_distance; /* of T5's position bias; max_distance of relative keys too */
+    bool gated_bias;              /* T5's with the gates of WavLM */
+    bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */
+    size_t relative_key, max_after;      /* 1: relative keys, which end after max_after tokens */
+    bool grid_bias, shared_grid_bias;    /* BEiT's, of each layer or of all, image_size / patch_size
+                                         patches wide */
+    size_t image_size, patch_size;
+    bool transposed; /* weights are stored [in][out], whatever the row says */
 
     /* Of DeBERTa: the products of pos_att_type (enum attn_position_terms), which need both flags;
      * the table's rows; SIZE_MAX is -1, none.  relative_norm 1: layer_norm. */
     size_t position_terms, position_buckets, max_relative_positions, relative_norm;
     bool relative_attention, share_att_key;
+    bool plain_pos_key; /* without share_att_key: the map of keys of positions has no bias */
     double relative_norm_eps;
 
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
@@ -152,16 +164,19 @@ struct attn_hf_config {
      * rotate) or a no_rope_period: then all rotate but each no_rope_period-th. */
     bool rope_by_type;
     size_t rope_layers;   /* enum attn_rope_layers */
-    size_t position_type; /* where a row has a key for it, layers rotate only if it is "rope" */
+    size_t position_type; /* enum attn_position_type, of rows that have a key for it */
     bool rope_optional;   /* a RoPE object without a base means no RoPE */
     size_t num_rope_layers, num_rope_thetas, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
+    bool rope_by_grid; /* RoPE by rows and columns of patches after 1 + num_registers tokens */
+    size_t num_registers;
+
     size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };
 
-/* The types of layers.  Types from LINEAR on are no attention: a model lists such layers and never
- * loads them. */
+/* The types of layers.  Layers of a type from LINEAR on are no attention: a model lists them and
+ * never loads them. */
 enum attn_layer_type {
     ATTN_LAYER_FULL = 0,
     ATTN_LAYER_SLIDING,
@@ -181,8 +196,11 @@ enum attn_rope_layers {
     ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
 };
 
-/* The place of "rope" among the names of position_type. */
-#define ATTN_POSITIONS_ROPE 1
+/* How positions enter, by the place of its name in a key of kind NAME. */
+enum attn_position_type {
+    ATTN_POSITION_ROTARY = 1, /* RoPE */
+    ATTN_POSITION_ABSOLUTE,   /* embeddings of tokens: no matter of attention */
+};
 
 /* The products of a disentangled position bias, as bits. */
 enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };

@@ -193,6 +193,8 @@ bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
     out->type = rope->type != ATTN_ROPE_NONE ? (enum attn_rope_type)rope->type : ATTN_ROPE_DEFAULT;
     out->interleaved = rope->interleaved;
     out->reversed = rope->reversed;
+    if (r->config->hf.rope_by_grid)
+        out->grid_prefix = 1 + r->config->hf.num_registers;
     out->theta = rope->theta;
     out->attention_factor = 1;
     if (out->type == ATTN_ROPE_PROPORTIONAL) {

@@ -116,9 +116,9 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     unsigned biased = hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
     if (hf->kv_lora_rank > 0)
         biased &= ATTN_PROJ_O;
-    spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
-    spec->k_bias = (biased & ATTN_PROJ_K) != 0;
-    spec->v_bias = (biased & ATTN_PROJ_V) != 0;
+    spec->q_bias = (biased & ATTN_PROJ_Q) != 0 || hf->q_bias;
+    spec->k_bias = (biased & ATTN_PROJ_K) != 0 || hf->k_bias;
+    spec->v_bias = (biased & ATTN_PROJ_V) != 0 || hf->v_bias;
     spec->o_bias = (biased & ATTN_PROJ_O) != 0 || hf->o_bias;
     spec->bias_kv = hf->bias_kv;
     spec->add_zero_attn = hf->add_zero_attn;
@@ -132,6 +132,8 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->gate_by_head = hf->gate_by_head;
     spec->key_multiplier = hf->key_multiplier != 1 ? hf->key_multiplier : 0;
     spec->attention_chunk_size = hf->attention_chunk_size;
+    if (hf->attention_type == 2)
+        spec->max_tokens = (5 + 2 * hf->random_blocks) * hf->block_size;
     spec->query_scaling = hf->query_scaling;
     if (hf->rope.scaling_beta != 0)
         spec->query_scaling = (struct attn_query_scaling){
@@ -172,11 +174,8 @@ static bool resolve_disentangled(struct attn_layer_spec *spec, struct attn_resol
     const bool c2p = (hf->position_terms & ATTN_TERM_C2P) != 0;
     const bool p2c = (hf->position_terms & ATTN_TERM_P2C) != 0;
     const size_t given = none_if_negative(hf->max_relative_positions);
-    const char *missing = !hf->relative_attention ? "relative_attention"
-                          : !hf->share_att_key    ? "share_att_key"
-                                                  : NULL;
-    if (missing != NULL)
-        return attn_refuse_key(r, ATTN_UNSUPPORTED, missing,
+    if (!hf->relative_attention)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, "relative_attention",
                                ": false is not supported beside pos_att_type");
     spec->position_bias = (struct attn_position_bias_spec){
         .type = ATTN_BIAS_DISENTANGLED,
@@ -186,10 +185,41 @@ static bool resolve_disentangled(struct attn_layer_spec *spec, struct attn_resol
         .position_to_content = p2c,
         .table_norm = hf->relative_norm == 1,
         .table_norm_eps = hf->relative_norm == 1 ? hf->relative_norm_eps : 0,
+        .own_projections = !hf->share_att_key,
+        .own_key_bias = !hf->share_att_key && !hf->plain_pos_key,
     };
     if (hf->scale == 0)
         spec->scale /= sqrt(1.0 + c2p + p2c);
     return true;
+}
+
+/* The position bias of BEiT, for one resolution. */
+static bool resolve_grid(struct attn_layer_spec *spec, struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    if (hf->grid_bias && hf->shared_grid_bias)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, shared_grid_bias),
+                               " is not supported beside %s", ATTN_KEY(r, grid_bias));
+    if (hf->patch_size == 0 || hf->image_size < hf->patch_size)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, image_size),
+                               " is %zu for patches of %zu", hf->image_size, hf->patch_size);
+    spec->position_bias = (struct attn_position_bias_spec){
+        .type = ATTN_BIAS_GRID,
+        .grid = hf->image_size / hf->patch_size,
+        .own_table = hf->grid_bias,
+    };
+    return true;
+}
+
+/* Refuses the biases of LayoutLMv3, which need the box of each token. */
+static bool refuse_unsaid(struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    const char *key =
+        hf->unsaid_bias_1d ? ATTN_KEY(r, unsaid_bias_1d) : ATTN_KEY(r, unsaid_bias_2d);
+    return attn_refuse_key(r, ATTN_UNSUPPORTED, key,
+                           ": no call has the boxes of tokens; set it false, and pass the bias as "
+                           "attention_bias");
 }
 
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
@@ -204,7 +234,19 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
                                " contradicts another position bias");
     if (hf->position_terms != 0)
         return resolve_disentangled(spec, r);
-    if (hf->alibi)
+    if (hf->unsaid_bias_1d || hf->unsaid_bias_2d)
+        return refuse_unsaid(r);
+    if (hf->grid_bias || hf->shared_grid_bias)
+        return resolve_grid(spec, r);
+    if (hf->relative_key == 1)
+        spec->position_bias = (struct attn_position_bias_spec){
+            .type = ATTN_BIAS_RELATIVE_KEY,
+            .max_distance = hf->max_distance,
+            .max_after = hf->max_after,
+            .content_to_position = true,
+            .own_table = true,
+        };
+    else if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
             .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
@@ -217,6 +259,7 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
             .buckets = hf->buckets,
             .max_distance = hf->max_distance,
             .bidirectional = !hf->is_causal,
+            .gated = hf->gated_bias,
         };
     return true;
 }
@@ -405,7 +448,7 @@ static bool resolve_rope(struct attn_resolution *r)
     struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
     const bool named = attn_hf_key_for_field(r->config->family->keys, HF_FIELD(position_type));
     const bool rotates = (!hf->alibi || !hf->alibi_replaces_rope) &&
-                         (!named || hf->position_type == ATTN_POSITIONS_ROPE);
+                         (!named || hf->position_type == ATTN_POSITION_ROTARY);
     bool resolved = true;
     if (sliding.theta == 0)
         sliding.theta = hf->rope.theta;

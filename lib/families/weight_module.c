@@ -25,6 +25,9 @@ static const struct {
     {"rotary_emb.inv_freq", ANY},
     {"rotary_emb.cos_cached", ANY},
     {"rotary_emb.sin_cached", ANY},
+    {"self.rotary_embeddings.inv_freq", ANY}, /* of ESM */
+    /* Which row of its table each pair of patches has, of BEiT. */
+    {"attention.relative_position_bias.relative_position_index", 2},
     {"embed_positions", 2}, /* of GPT-J */
     /* The causal mask [1][1][T][T], as a buffer of GPT-2 and GPT-NeoX, and what it puts in. */
     {"bias", 4},
@@ -41,13 +44,17 @@ static const struct {
     {"prob_scale", ANY},
     {"k_proj.k_scale", ANY},
     {"v_proj.v_scale", ANY},
-    /* The norm of BERT and its kin, which comes after the residual. */
+    /* The norm of BERT and its kin, which comes after the residual or before the layer. */
     {"output.LayerNorm.weight", ANY},
     {"output.LayerNorm.bias", ANY},
     {"output.LayerNorm.gamma", ANY},
     {"output.LayerNorm.beta", ANY},
     {"LayerNorm.weight", ANY},
     {"LayerNorm.bias", ANY},
+    {"ln.weight", ANY},
+    {"ln.bias", ANY},
+    {"self_attn_layer_norm.weight", ANY},
+    {"self_attn_layer_norm.bias", ANY},
     /* No class reads this one, which early checkpoints of T5 have. */
     {"EncDecAttention.relative_attention_bias.weight", ANY},
 };

@@ -175,11 +175,16 @@ static enum attn_status list_tensor(struct attn_gguf_model *model,
 /* Lists the tensors of all parts. */
 static enum attn_status list_tensors(struct attn_gguf_model *model, struct attn_error *error)
 {
-    size_t count = 0;
-    for (size_t p = 0; p < model->num_parts; p++)
+    const struct attn_tensor_entry *other;
+    size_t count = 0, pairs = 0;
+    for (size_t p = 0; p < model->num_parts; p++) {
         count += attn_gguf_count(model->parts[p]);
+        for (size_t i = 0; i < attn_gguf_count(model->parts[p]); i++)
+            pairs +=
+                find_pair(&other, model, attn_gguf_entry(model->parts[p], i), keys_end, values_end);
+    }
     model->tensors = attn_calloc(count + 1, sizeof *model->tensors);
-    model->joined = attn_calloc(count / 2 + 1, sizeof *model->joined);
+    model->joined = attn_calloc(pairs + 1, sizeof *model->joined);
     if (model->tensors == NULL || model->joined == NULL)
         return attn_fail_memory(error, (count + 1) * sizeof *model->tensors);
     for (size_t p = 0; p < model->num_parts; p++)

@@ -63,7 +63,7 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
     return ATTN_OK;
 }
 
-/* Norms, gate, chunks and the scaling of queries. */
+/* Norms and gates. */
 static enum attn_status check_variants(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm, *o = &spec->output_norm;
@@ -84,6 +84,10 @@ static enum attn_status check_variants(const struct attn_layer_spec *spec, struc
         (v->type != ATTN_NORM_NONE && (!v->weightless || v->extent != ATTN_NORM_HEAD)))
         return attn_fail(error, ATTN_UNSUPPORTED, "v_norm",
                          "v_norm: heads of values are normalised one by one and without weights");
+    if (spec->position_bias.gated && (spec->position_bias.type != ATTN_BIAS_T5 || spec->is_cross ||
+                                      spec->hidden_size != spec->num_heads * spec->head_dim))
+        return attn_fail(error, ATTN_UNSUPPORTED, "num_attention_heads",
+                         "the gate of a position bias needs hidden states that the heads divide");
     return ATTN_OK;
 }
 
@@ -115,9 +119,8 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
     if (spec->is_cross || spec->key_size != spec->hidden_size ||
         spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
         spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
-        spec->position_bias.type == ATTN_BIAS_DISENTANGLED || spec->v_norm.type != ATTN_NORM_NONE ||
-        spec->output_gate || spec->shares_layer != SIZE_MAX || spec->clip_qkv != 0 ||
-        spec->key_multiplier != 0)
+        attn_relative_rows(spec) > 0 || spec->v_norm.type != ATTN_NORM_NONE || spec->output_gate ||
+        spec->shares_layer != SIZE_MAX || spec->clip_qkv != 0 || spec->key_multiplier != 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
                          "kv_lora_rank: latent attention has no other rows, biases, added keys, "
                          "norms of heads, gates, multiplied keys or clamped rows");

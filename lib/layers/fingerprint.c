@@ -113,11 +113,18 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
 /* Numbers of one layer or another, each hashed by itself where it is not 0, after its place. */
 static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
 {
+    const struct attn_position_bias_spec *b = &s->position_bias;
     const double numbers[] = {s->clip_qkv,
                               s->key_multiplier,
                               (double)s->output_norm.type,
                               s->output_norm.eps,
                               s->rope.reversed,
+                              b->own_projections,
+                              (double)b->max_after,
+                              b->gated,
+                              (double)b->grid,
+                              (double)s->rope.grid_prefix,
+                              (double)s->max_tokens,
                               s->gate_softplus,
                               s->gate_by_head,
                               s->rope.long_attention_factor};
@@ -169,6 +176,8 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_matrix(hash, &layer->gate, weights);
     if (layer->o_norm != NULL)
         hash = hash_floats(hash, layer->o_norm, layer->o.in);
+    for (size_t i = ATTN_ARRAY_GATE_WEIGHT; i < ATTN_NUM_ARRAYS && spec->position_bias.gated; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);

@@ -36,13 +36,26 @@ size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 size_t attn_layer_table_parameters(const struct attn_layer_spec *spec)
 {
     const struct attn_members all = attn_layer_members(spec);
-    return all.arrays[ATTN_ARRAY_BIAS_TABLE].floats + all.arrays[ATTN_ARRAY_TABLE_NORM].floats +
-           all.arrays[ATTN_ARRAY_TABLE_NORM_BIAS].floats;
+    return spec->position_bias.own_table ? 0
+                                         : all.arrays[ATTN_ARRAY_BIAS_TABLE].floats +
+                                               all.arrays[ATTN_ARRAY_TABLE_NORM].floats +
+                                               all.arrays[ATTN_ARRAY_TABLE_NORM_BIAS].floats;
+}
+
+/* Whether an array of that role ends where `relative` has been made of it. */
+static bool is_of_relative(const struct attn_layer_spec *spec, enum attn_tensor_role role)
+{
+    return attn_relative_rows(spec) > 0 && role >= ATTN_ROLE_POSITION_BIAS &&
+           role <= ATTN_ROLE_POSITION_PROJECTION_BIAS;
 }
 
 size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec)
 {
-    return attn_relative_rows(spec) == 0 ? 0 : attn_layer_table_parameters(spec) * sizeof(float);
+    const struct attn_members all = attn_layer_members(spec);
+    size_t floats = 0;
+    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++)
+        floats += is_of_relative(spec, all.arrays[i].role) ? all.arrays[i].floats : 0;
+    return floats * sizeof(float);
 }
 
 /* Floats of all arrays. */
@@ -190,12 +203,11 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
         status = attn_relative_init(layer, error);
     if (status != ATTN_OK)
         return status;
-    if (layer->relative.rows > 0) {
-        attn_free(layer->bias_table);
-        attn_free(layer->table_norm);
-        attn_free(layer->table_norm_bias);
-        layer->bias_table = layer->table_norm = layer->table_norm_bias = NULL;
-    }
+    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++)
+        if (is_of_relative(&layer->spec, all.arrays[i].role)) {
+            attn_free(layer->arrays[i]);
+            layer->arrays[i] = NULL;
+        }
     if (rope->type != ATTN_ROPE_NONE) {
         layer->inv_freq = attn_alloc(rope->dim / 2, sizeof(float));
         if (layer->inv_freq == NULL)
@@ -237,12 +249,9 @@ void attn_layer_visit(struct attn_layer *layer, attn_visit *visit, void *context
         visit_linear(&layer->mla_heads[h].k_down, false, visit, context);
         visit_linear(&layer->mla_heads[h].v_up, false, visit, context);
     }
-    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) {
-        const bool loading = all.arrays[i].role == ATTN_ROLE_POSITION_BIAS ||
-                             all.arrays[i].role == ATTN_ROLE_POSITION_NORM; /* of `relative` */
-        if (!loading || relative->rows == 0)
+    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++)
+        if (!is_of_relative(spec, all.arrays[i].role))
             layer->arrays[i] = visit_floats(visit, context, layer->arrays[i], all.arrays[i].floats);
-    }
     relative->keys =
         visit_floats(visit, context, relative->keys,
                      bias->content_to_position ? relative->tiles * ATTN_TILE * width : 0);

@@ -37,18 +37,24 @@ struct attn_layer {
             float *bias_k, *bias_v; /* [G*D], [G*Dv]: PyTorch add_bias_kv */
             float *q_norm, *k_norm; /* weights of qk_norm, shaped by its extent */
             float *sinks;           /* [H] */
-            float *bias_table;      /* [buckets][H] of a T5 position bias; until `relative` is
-                                       derived, [2S][E] of a disentangled one */
+            float *bias_table;      /* [buckets][H] of a T5 position bias, [rows][H] of a grid;
+                                       until `relative` is derived, [2S][E] of a disentangled one,
+                                       [rows][D] of a relative key */
             float *q_norm_bias, *k_norm_bias;
             float *table_norm, *table_norm_bias; /* [E]: norm of that table's rows, likewise */
             float *q_a_norm, *kv_a_norm;         /* weights of the RMSNorms of both latents */
             float *o_norm;                       /* [H*Dv]: weights of output_norm */
+            float *position_key,
+                *position_query; /* [H*D][E]: maps of that table's rows, likewise */
+            float *position_key_bias, *position_query_bias; /* [H*D] */
+            float *gate_weight, *gate_bias, *gate_constant; /* [8][D], [8], [H]: of a gated bias */
         };
         float *arrays[ATTN_NUM_ARRAYS];
     };
     struct attn_mla_head *mla_heads; /* [H], what mla.h makes of k and v of latent attention */
     float *inv_freq;                 /* [rope.dim/2] up to the trained length, NULL without RoPE */
-    struct attn_relative relative;   /* of a disentangled position bias, else zeroed */
+    struct attn_relative
+        relative; /* of a disentangled position bias or relative key, else zeroed */
     struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
     /* The keys and values of bias_kv and add_zero_attn as one tile for each key/value head, which
      * follows the real keys: [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has
@@ -56,6 +62,12 @@ struct attn_layer {
     float *extra_k, *extra_v;
     size_t extra; /* columns of these tiles in use, 0 to 2 */
 };
+
+/* Whether the layer attends to patches of an image, all of them in one call. */
+static inline bool attn_layer_needs_grid(const struct attn_layer_spec *spec)
+{
+    return spec->rope.grid_prefix > 0 || spec->position_bias.type == ATTN_BIAS_GRID;
+}
 
 /* Allocates zeroed arrays for `spec`, which is checked here (attn_layer_check), all but the
  * matrices.
@@ -98,10 +110,10 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
 void attn_norm_vector(float *x, const struct attn_norm_spec *norm, const float *weight,
                       const float *bias, size_t n);
 
-/* The numbers of bias_table, as it is loaded, and of its norm. */
+/* The numbers of bias_table, as it is loaded, and of its norm, where all layers share them. */
 size_t attn_layer_table_parameters(const struct attn_layer_spec *spec);
 
-/* Bytes of what is loaded but not resident: the table of a disentangled position bias. */
+/* Bytes of what is loaded but not resident: what `relative` is made of. */
 size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec);
 
 /* The numbers that such a layer has learned; resident bytes of its packed weights; cache bytes of

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "engine/mask.h"
 #include "layers/mla.h"
 
 #define BIAS ATTN_RANDOM_BIAS
@@ -49,6 +50,9 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
     const struct attn_position_bias_spec *bias = &spec->position_bias;
     const bool normed = spec->qk_norm.type != ATTN_NORM_NONE && !spec->qk_norm.weightless;
     const bool shifted = normed && spec->qk_norm.bias, t5 = bias->type == ATTN_BIAS_T5;
+    const bool grid = bias->type == ATTN_BIAS_GRID, by_head = t5 || grid;
+    const bool own_key = bias->own_projections && bias->content_to_position;
+    const bool own_query = bias->own_projections && bias->position_to_content;
     const size_t e = spec->hidden_size, heads = spec->num_heads, rows = attn_relative_rows(spec);
     const size_t r = spec->mla.kv_lora_rank, q_rank = spec->mla.q_lora_rank;
     const bool last = spec->output_norm.type != ATTN_NORM_NONE;
@@ -58,14 +62,23 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
     const struct attn_tensor_shape k_norm = norm_shape(spec, spec->num_kv_heads);
     const struct attn_tensor_shape key = {3, {1, 1, spec->num_kv_heads * spec->head_dim}};
     const struct attn_tensor_shape value = {3, {1, 1, spec->num_kv_heads * spec->value_head_dim}};
-    const struct attn_tensor_shape table = {2, {t5 ? bias->buckets : rows, t5 ? heads : e}};
+    const struct attn_tensor_shape table = {2,
+                                            {t5     ? bias->buckets
+                                             : grid ? attn_grid_rows(bias->grid)
+                                                    : rows,
+                                             by_head                                ? heads
+                                             : bias->type == ATTN_BIAS_RELATIVE_KEY ? spec->head_dim
+                                                                                    : e}};
+    const struct attn_tensor_shape square = {2, {heads * spec->head_dim, e}};
+    const struct attn_tensor_shape of_heads = {1, {heads * spec->head_dim}};
+    const struct attn_tensor_shape gate = {2, {ATTN_GATE_OUTPUTS, spec->head_dim}};
     const struct attn_array_row all[ATTN_NUM_ARRAYS] = {
         {"bias_k", ATTN_ROLE_BIAS_KV, ATTN_PROJ_K, spec->bias_kv, key, BIAS, 0},
         {"bias_v", ATTN_ROLE_BIAS_KV, ATTN_PROJ_V, spec->bias_kv, value, BIAS, 0},
         {"q_norm", ATTN_ROLE_NORM, ATTN_PROJ_Q, normed, q_norm, BIAS, 1},
         {"k_norm", ATTN_ROLE_NORM, ATTN_PROJ_K, normed, k_norm, BIAS, 1},
         {"sinks", ATTN_ROLE_SINKS, ATTN_PROJ_Q, spec->sinks, {1, {heads}}, SCORE, 0},
-        {NULL, ATTN_ROLE_POSITION_BIAS, ATTN_PROJ_Q, t5 || rows > 0, table, SCORE, 0},
+        {NULL, ATTN_ROLE_POSITION_BIAS, ATTN_PROJ_Q, by_head || rows > 0, table, SCORE, 0},
         {"q_norm", ATTN_ROLE_NORM_BIAS, ATTN_PROJ_Q, shifted, q_norm, BIAS, 0},
         {"k_norm", ATTN_ROLE_NORM_BIAS, ATTN_PROJ_K, shifted, k_norm, BIAS, 0},
         {NULL, ATTN_ROLE_POSITION_NORM, ATTN_PROJ_Q, bias->table_norm, of_e, BIAS, 1},
@@ -73,6 +86,20 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
         {"q_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_Q_A, q_rank > 0, {1, {q_rank}}, BIAS, 1},
         {"kv_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_KV_A, r > 0, {1, {r}}, BIAS, 1},
         {"output_norm", ATTN_ROLE_NORM, ATTN_PROJ_O, last, heads_of_row, BIAS, 1},
+        {NULL, ATTN_ROLE_POSITION_PROJECTION, ATTN_PROJ_K, own_key, square, BIAS, 0},
+        {NULL, ATTN_ROLE_POSITION_PROJECTION, ATTN_PROJ_Q, own_query, square, BIAS, 0},
+        {NULL, ATTN_ROLE_POSITION_PROJECTION_BIAS, ATTN_PROJ_K, own_key && bias->own_key_bias,
+         of_heads, BIAS, 0},
+        {NULL, ATTN_ROLE_POSITION_PROJECTION_BIAS, ATTN_PROJ_Q, own_query, of_heads, BIAS, 0},
+        {"gate", ATTN_ROLE_POSITION_GATE, ATTN_PROJ_Q, bias->gated, gate, BIAS, 0},
+        {"gate",
+         ATTN_ROLE_POSITION_GATE,
+         ATTN_PROJ_K,
+         bias->gated,
+         {1, {ATTN_GATE_OUTPUTS}},
+         BIAS,
+         0},
+        {"gate", ATTN_ROLE_POSITION_GATE, ATTN_PROJ_V, bias->gated, {4, {1, heads, 1, 1}}, BIAS, 1},
     };
     memcpy(out, all, sizeof all);
     for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) /* so far 1 where the layer has the array */

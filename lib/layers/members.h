@@ -74,6 +74,13 @@ enum attn_array {
     ATTN_ARRAY_Q_A_NORM,
     ATTN_ARRAY_KV_A_NORM,
     ATTN_ARRAY_O_NORM,
+    ATTN_ARRAY_POSITION_KEY,
+    ATTN_ARRAY_POSITION_QUERY,
+    ATTN_ARRAY_POSITION_KEY_BIAS,
+    ATTN_ARRAY_POSITION_QUERY_BIAS,
+    ATTN_ARRAY_GATE_WEIGHT,
+    ATTN_ARRAY_GATE_BIAS,
+    ATTN_ARRAY_GATE_CONSTANT,
     ATTN_NUM_ARRAYS
 };
 
@@ -87,16 +94,24 @@ enum attn_tensor_role {
                                 projection O */
     ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
-    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], or [2S][E] of a disentangled bias; one for all
-                                layers; entered as projection Q */
+    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], [2S][E] of a disentangled bias, [rows][D] of a
+                                relative key, [rows][H] of a grid; one for all layers, or one each;
+                                entered as projection Q */
     ATTN_ROLE_POSITION_NORM, /* [E], norm of a disentangled bias' rows, one for all layers: its
                                 weight as projection Q, its bias as K */
+    ATTN_ROLE_POSITION_PROJECTION, /* [H*D][E], of those rows where that bias has maps of its own,
+                                      to queries and keys: projections Q and K */
+    ATTN_ROLE_POSITION_PROJECTION_BIAS, /* [H*D], likewise */
+    ATTN_ROLE_POSITION_GATE, /* of a gated bias: the map's weight [8][D] as projection Q, its bias
+                                [8] as K, and constants [1][H][1][1] as V */
 };
-#define ATTN_NUM_ROLES 8
+#define ATTN_NUM_ROLES 11
 
 struct attn_tensor_shape {
-    size_t ndim, size[3];
+    size_t ndim, size[4];
 };
+
+#define ATTN_GATE_OUTPUTS 8 /* of the map of a gated position bias, half of them for each sigmoid */
 
 #define ATTN_RANDOM_BIAS 0.1f /* bound of random biases, and of norm weights about 1 */
 

@@ -15,7 +15,15 @@ size_t attn_relative_rows(const struct attn_layer_spec *spec)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
     const size_t half = bias->buckets != 0 ? bias->buckets : bias->max_distance;
+    if (bias->type == ATTN_BIAS_RELATIVE_KEY)
+        return bias->max_distance + bias->max_after + 1;
     return bias->type == ATTN_BIAS_DISENTANGLED ? 2 * half : 0;
+}
+
+/* The longest distance that has a row of its own, or shares one. */
+static size_t reach_of(const struct attn_position_bias_spec *bias)
+{
+    return attn_max(bias->max_distance, bias->max_after);
 }
 
 size_t attn_relative_floats(const struct attn_layer_spec *spec)
@@ -26,20 +34,28 @@ size_t attn_relative_floats(const struct attn_layer_spec *spec)
     if (rows == 0)
         return 0;
     return (bias->content_to_position ? tiled * width : 0) +
-           (bias->position_to_content ? rows * width : 0) + 2 * bias->max_distance + 1;
+           (bias->position_to_content ? rows * width : 0) + 2 * reach_of(bias) + 1;
 }
 
 enum attn_status attn_relative_check(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
-    if (bias->type != ATTN_BIAS_DISENTANGLED)
+    const bool relative_key = bias->type == ATTN_BIAS_RELATIVE_KEY;
+    const char *key = relative_key ? "position_embeddings_type" : "pos_att_type";
+    if (bias->type != ATTN_BIAS_DISENTANGLED && !relative_key)
         return ATTN_OK;
     if (spec->num_kv_heads != spec->num_heads)
-        return attn_fail(error, ATTN_UNSUPPORTED, "pos_att_type",
-                         "pos_att_type needs as many key/value heads as query heads");
+        return attn_fail(error, ATTN_UNSUPPORTED, key,
+                         "%s needs as many key/value heads as query heads", key);
     if (spec->is_cross || spec->key_size != spec->hidden_size)
-        return attn_fail(error, ATTN_UNSUPPORTED, "pos_att_type",
-                         "pos_att_type needs queries and keys of the same rows");
+        return attn_fail(error, ATTN_UNSUPPORTED, key, "%s needs queries and keys of the same rows",
+                         key);
+    if (relative_key)
+        return reach_of(bias) <= ATTN_MAX_BUCKETS
+                   ? ATTN_OK
+                   : attn_fail(error, ATTN_OUT_OF_RANGE, "left_max_position_embeddings",
+                               "relative keys reach %zu tokens, at most %d are allowed",
+                               reach_of(bias), ATTN_MAX_BUCKETS);
     if (bias->max_distance < 1 || bias->max_distance > ATTN_MAX_BUCKETS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "max_relative_positions",
                          "max_relative_positions is %zu, allowed are 1 to %d", bias->max_distance,
@@ -72,15 +88,19 @@ static int64_t bucket_of(const struct attn_position_bias_spec *bias, int64_t dis
 
 bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
 {
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
     const size_t rows = attn_relative_rows(spec);
-    const int64_t half = (int64_t)rows / 2, last = (int64_t)rows - 1;
+    const int64_t last = (int64_t)rows - 1;
+    /* The row of distance 0; relative keys tell distances apart from -max_after to max_distance. */
+    const int64_t half =
+        bias->type == ATTN_BIAS_RELATIVE_KEY ? (int64_t)bias->max_after : (int64_t)rows / 2;
     *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
     if (rows == 0)
         return true;
-    out->reach = (int64_t)spec->position_bias.max_distance;
+    out->reach = (int64_t)reach_of(bias);
     out->row = attn_alloc(2 * (size_t)out->reach + 1, sizeof *out->row);
     for (int64_t d = -out->reach; out->row != NULL && d <= out->reach; d++) {
-        const int64_t row = bucket_of(&spec->position_bias, d) + half;
+        const int64_t row = bucket_of(bias, d) + half;
         out->row[d + out->reach] = (int32_t)(row < 0 ? 0 : row > last ? last : row);
     }
     return out->row != NULL;
@@ -147,6 +167,32 @@ static enum attn_status project(const struct destination *to, const struct attn_
     return ATTN_OK;
 }
 
+/* Relative keys: the table's rows, from the last to the first, for each head. */
+static enum attn_status copy_keys(struct attn_layer *layer, size_t rows, struct attn_error *error)
+{
+    const size_t d = layer->spec.head_dim, tiles = layer->relative.tiles;
+    const enum attn_status status = attn_check_magnitudes(
+        layer->bias_table, attn_mul(rows, d), ATTN_MAX_MAGNITUDE, "distance_embedding", error);
+    for (size_t h = 0; h < layer->spec.num_heads && status == ATTN_OK; h++)
+        for (size_t x = 0; x < rows; x++)
+            for (size_t i = 0; i < d; i++)
+                layer->relative
+                    .keys[((h * tiles + x / ATTN_TILE) * d + i) * ATTN_TILE + x % ATTN_TILE] =
+                    layer->bias_table[(rows - 1 - x) * d + i];
+    return status;
+}
+
+/* The map that makes keys, or queries, of rows: the layer's, or one of its own. */
+static struct attn_linear map_of(const struct attn_layer *layer, bool key)
+{
+    struct attn_linear map = key ? layer->k : layer->q;
+    if (layer->spec.position_bias.own_projections) {
+        map.weight = key ? layer->position_key : layer->position_query;
+        map.bias = key ? layer->position_key_bias : layer->position_query_bias;
+    }
+    return map;
+}
+
 enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_layer_spec *spec = &layer->spec;
@@ -168,12 +214,15 @@ enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error 
     const size_t tile = d * ATTN_TILE;
     const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};
     const struct destination queries = {out->queries, rows * d, tile, d, 1};
+    const struct attn_linear to_key = map_of(layer, true), to_query = map_of(layer, false);
+    if (bias->type == ATTN_BIAS_RELATIVE_KEY)
+        return copy_keys(layer, rows, error);
     if (layer->table_norm != NULL)
         normalize(layer, rows);
     if (out->keys != NULL)
-        status = project(&keys, &layer->k, layer->bias_table, rows, d, error);
+        status = project(&keys, &to_key, layer->bias_table, rows, d, error);
     if (status == ATTN_OK && out->queries != NULL)
-        status = project(&queries, &layer->q, layer->bias_table, rows, d, error);
+        status = project(&queries, &to_query, layer->bias_table, rows, d, error);
     return status;
 }
 

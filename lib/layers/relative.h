@@ -1,9 +1,11 @@
-/* relative.h: the tables of a disentangled position bias (He et al. 2021, DeBERTa).
+/* relative.h: the tables of a disentangled position bias (He et al. 2021, DeBERTa), and of relative
+ * keys (Shaw et al. 2018), which are the simpler half of it.
  *
  * A distance i - j of query i and key j has a row x, 0 <= x < 2S: with buckets, distances up to
  * S/2 have a row each and longer ones share rows on a logarithmic scale up to max_distance;
  * without, each has its own up to S.  The bias of a score is scale (q_i.Kr_x + k_j.Qr_x), where Kr
- * and Qr are what the layer's key and query projections make of the rows of a learned table. */
+ * and Qr are what the layer's key and query projections, or maps of their own, make of the rows of
+ * a learned table.  Relative keys are Kr as it is, the same for all heads. */
 #ifndef ATTN_LIB_LAYERS_RELATIVE_H
 #define ATTN_LIB_LAYERS_RELATIVE_H
 
@@ -11,7 +13,7 @@
 #include "layers/linear.h"
 
 struct attn_relative {
-    size_t rows;    /* 2S; 0: the layer has no such bias */
+    size_t rows;    /* 2S, or those of the table of relative keys; 0: the layer has no such bias */
     size_t tiles;   /* ceil(rows / 64) */
     int64_t reach;  /* longer distances have the rows of reach and -reach */
     int32_t *row;   /* [2*reach + 1] by i - j + reach; ascends */
@@ -19,13 +21,13 @@ struct attn_relative {
     float *queries; /* Qr [H][rows][D]; NULL without */
 };
 
-/* 2S of a checked specification, 0 where the bias is of another type. */
+/* The rows of distances of a checked specification, 0 where the bias is of another type. */
 size_t attn_relative_rows(const struct attn_layer_spec *spec);
 
 /* Floats of the tables of a checked specification, rows of distances included. */
 size_t attn_relative_floats(const struct attn_layer_spec *spec);
 
-/* Checks what a disentangled bias asks of the rest of a layer.  Errors: ATTN_OUT_OF_RANGE,
+/* Checks what such a bias asks of the rest of a layer.  Errors: ATTN_OUT_OF_RANGE,
  * ATTN_UNSUPPORTED. */
 enum attn_status attn_relative_check(const struct attn_layer_spec *spec, struct attn_error *error);
 

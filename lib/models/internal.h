@@ -12,8 +12,7 @@
 struct attn_model {
     struct attn_config config;
     struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
-    const char *weights_dtype;
-    char stored_dtype[32]; /* what it points to where the checkpoint, which has it too, is closed */
+    char weights_dtype[32];             /* a copy: the checkpoint's own ends with it */
     size_t num_resident;
     size_t *indices;               /* [num_resident] the layers, ascending */
     size_t *index_of;              /* [config.num_layers] layer -> index among the resident ones,

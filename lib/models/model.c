@@ -140,16 +140,15 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
         model->config.layout == ATTN_LAYOUT_TRANSPOSED)
         model->config.layout = ATTN_LAYOUT_PLAIN;
     /* The last layer is checked first, so that the dtype reported is that of the first layer. */
+    const char *dtype = "";
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
-                                    model->indices[i], error);
-    if (status == ATTN_OK) {
-        snprintf(model->stored_dtype, sizeof model->stored_dtype, "%s", model->weights_dtype);
-        model->weights_dtype = model->stored_dtype;
+        status =
+            attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i], error);
+    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s", dtype);
+    if (status == ATTN_OK)
         *out = model;
-    } else {
+    else
         attn_model_close(model);
-    }
     return status;
 }
 
@@ -162,7 +161,8 @@ static enum attn_status open_text(struct attn_model **out, const struct attn_fam
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = family != NULL ? "F32" : "";
+    if (family != NULL)
+        memcpy(model->weights_dtype, "F32", sizeof "F32");
     enum attn_status status = configure(model, family, config, length, options, error);
     if (status == ATTN_OK)
         *out = model;

@@ -61,6 +61,8 @@ static json_t *rope_json(const struct attn_rope_spec *rope)
     add_rope_numbers(&json, rope);
     if (rope->reversed)
         srv_document_set(&json, "reversed", json_true());
+    if (rope->grid_prefix > 0)
+        srv_document_set(&json, "grid_prefix", json_integer((json_int_t)rope->grid_prefix));
     if (rope->type == ATTN_ROPE_YARN)
         srv_document_set(&json, "truncate", json_boolean(rope->truncate));
     if (rope->type == ATTN_ROPE_PROPORTIONAL)
@@ -84,14 +86,19 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
         return json_pack("{s:s, s:f, s:b, s:b}", "type", "alibi", "scale", bias->scale, "bfloat16",
                          bias->bfloat16, "by_slot", bias->by_slot);
     case ATTN_BIAS_DISENTANGLED:
-        return json_pack("{s:s, s:I, s:I, s:b, s:b}", "type", "disentangled", "buckets",
+        return json_pack("{s:s, s:I, s:I, s:b, s:b, s:b}", "type", "disentangled", "buckets",
                          (json_int_t)bias->buckets, "max_distance", (json_int_t)bias->max_distance,
                          "content_to_position", bias->content_to_position, "position_to_content",
-                         bias->position_to_content);
+                         bias->position_to_content, "own_projections", bias->own_projections);
     case ATTN_BIAS_T5:
-        return json_pack("{s:s, s:I, s:I, s:b}", "type", "t5", "buckets", (json_int_t)bias->buckets,
-                         "max_distance", (json_int_t)bias->max_distance, "bidirectional",
-                         bias->bidirectional);
+        return json_pack("{s:s, s:I, s:I, s:b, s:b}", "type", "t5", "buckets",
+                         (json_int_t)bias->buckets, "max_distance", (json_int_t)bias->max_distance,
+                         "bidirectional", bias->bidirectional, "gated", bias->gated);
+    case ATTN_BIAS_RELATIVE_KEY:
+        return json_pack("{s:s, s:I, s:I}", "type", "relative_key", "max_distance",
+                         (json_int_t)bias->max_distance, "max_after", (json_int_t)bias->max_after);
+    case ATTN_BIAS_GRID:
+        return json_pack("{s:s, s:I}", "type", "grid", "grid", (json_int_t)bias->grid);
     }
     return json_null();
 }
@@ -145,7 +152,7 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
-        " s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o}",
+        " s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o}",
         "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
         "value_size", (json_int_t)spec->value_size, "num_attention_heads",
         (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
@@ -162,7 +169,7 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         "key_multiplier", number_or_null(spec->key_multiplier), "biases", "query", spec->q_bias,
         "key", spec->k_bias, "value", spec->v_bias, "output", spec->o_bias, "bias_kv",
         spec->bias_kv, "add_zero_attn", spec->add_zero_attn, "mla", mla_json(&spec->mla),
-        "shares_layer",
+        "max_tokens", count_or_null(spec->max_tokens), "shares_layer",
         spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer)
                                        : json_null());
 }

@@ -38,11 +38,16 @@ static void add_positions(struct text *cell, const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
     const bool rotates = defaults->rope.type != ATTN_ROPE_NONE;
-    list(cell, rotates, "RoPE");
+    list(cell, rotates,
+         defaults->rope_by_grid                     ? "RoPE by a grid"
+         : has_key(family, HF_FIELD(position_type)) ? "RoPE by key"
+                                                    : "RoPE");
     list(cell, !rotates && has_key(family, HF_FIELD(rope.theta)), "RoPE if a base is given");
     list(cell, defaults->alibi, "ALiBi");
     list(cell, !defaults->alibi && has_key(family, HF_FIELD(alibi)), "ALiBi by key");
-    list(cell, defaults->buckets != 0, "T5 bias");
+    list(cell, defaults->buckets != 0, defaults->gated_bias ? "gated T5 bias" : "T5 bias");
+    list(cell, has_key(family, HF_FIELD(relative_key)), "relative keys");
+    list(cell, has_key(family, HF_FIELD(grid_bias)), "bias of a grid by key");
     list(cell, has_key(family, HF_FIELD(position_terms)), "disentangled bias");
     list(cell, cell->length == 0, "none");
 }

@@ -94,6 +94,23 @@ static const struct field_words config_words[] = {
     {HF_FIELD(keys_as_values), "full layers: the weights of k serve for v", NULL},
     {HF_FIELD(num_shared_layers), "last layers that read an earlier cache", "0"},
     {HF_FIELD(sliding_rope.theta), "RoPE base of sliding layers", "that of the others"},
+    {HF_FIELD(position_type), "how positions enter", "`absolute`: not in attention"},
+    {HF_FIELD(relative_key), "each distance has a row that queries multiply", "none"},
+    {HF_FIELD(max_after), "longest distance of keys after the query", "0"},
+    {HF_FIELD(q_bias), "bias of q", NULL},
+    {HF_FIELD(k_bias), "bias of k", NULL},
+    {HF_FIELD(v_bias), "bias of v", NULL},
+    {HF_FIELD(num_registers), "tokens between the first one and the patches", "0"},
+    {HF_FIELD(grid_bias), "a bias by rows and columns, of each layer", NULL},
+    {HF_FIELD(shared_grid_bias), "the same, of all layers", NULL},
+    {HF_FIELD(image_size), "pixels of an image's side", "required"},
+    {HF_FIELD(patch_size), "pixels of a patch's side", "required"},
+    {HF_FIELD(attention_type), "`block_sparse`: full attention up to (5 + 2 r) b tokens, no more",
+     "`block_sparse`"},
+    {HF_FIELD(block_size), "b, tokens of a block", "0"},
+    {HF_FIELD(random_blocks), "r, blocks at random", "0"},
+    {HF_FIELD(unsaid_bias_1d), "required to be false", NULL},
+    {HF_FIELD(unsaid_bias_2d), "required to be false", NULL},
     {HF_FIELD(alibi), "ALiBi", NULL},
     {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
     {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
@@ -105,7 +122,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(relative_norm), "norm of the rows of its table", "none"},
     {HF_FIELD(relative_norm_eps), "epsilon of that norm", "0"},
     {HF_FIELD(relative_attention), "required to be true beside `pos_att_type`", NULL},
-    {HF_FIELD(share_att_key), "required to be true beside `pos_att_type`", NULL},
+    {HF_FIELD(share_att_key), "the maps of keys and queries make both of the table's rows", NULL},
     {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
@@ -151,18 +168,18 @@ static const struct field_words *words_for(const struct field_words *words, size
     return &none;
 }
 
-/* The values of a key whose row says nothing of them. */
-static const char *const values_of[] = {
+/* The values of a key whose kind alone says them. */
+static const char *const bounds[] = {
     [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
     [ATTN_CONFIG_ROPE_TYPE] = "name",
+    [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
     [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
     [ATTN_CONFIG_ROPE_THETAS] = "list of numbers, one a layer; 0: does not rotate",
     [ATTN_CONFIG_MLP_TYPES] = "list of `dense`, `sparse`, one a layer",
     [ATTN_CONFIG_GATING] = "true or `per-head`; or `per-element`",
-    [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
-    [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
     [ATTN_CONFIG_PER_LAYER] =
         "object: by index, `head_dim` and `num_key_value_heads` of full layers",
+    [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
     [ATTN_CONFIG_QUANTIZATION] = "object: how weights are stored",
     [ATTN_CONFIG_OBJECT] = "",
     [ATTN_CONFIG_IGNORED] = "",
@@ -216,7 +233,7 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "only `%s`%s", key->only, key->min > 0 ? ", or a list of it" : "");
         break;
     default:
-        add(row, "%s", values_of[key->kind]);
+        add(row, "%s", bounds[key->kind]);
     }
 }
 

@@ -1,5 +1,6 @@
 /* tensors.c: the tensors of a family. */
 #include <stdio.h>
+#include <string.h>
 
 #include "family_text/family_text.h"
 
@@ -66,13 +67,21 @@ void print_tensors(const struct attn_family *family)
         [ATTN_ROLE_NORM] = "norm of ",
         [ATTN_ROLE_NORM_BIAS] = "bias of the norm of ",
         [ATTN_ROLE_SINKS] = "sinks",
-        [ATTN_ROLE_POSITION_BIAS] = "position bias, for all layers",
+        [ATTN_ROLE_POSITION_BIAS] = "position bias",
         [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
+        [ATTN_ROLE_POSITION_PROJECTION] = "map of its rows to ",
+        [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "bias of its rows as ",
+        [ATTN_ROLE_POSITION_GATE] = "gate of the position bias",
     };
     static const char *const shapes[ATTN_NUM_ROLES] = {
-        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]", [ATTN_ROLE_NORM] = "[D]",
-        [ATTN_ROLE_SINKS] = "[H]",           [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
+        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
+        [ATTN_ROLE_NORM] = "[D]",
+        [ATTN_ROLE_SINKS] = "[H]",
+        [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
         [ATTN_ROLE_POSITION_NORM] = "[E]",
+        [ATTN_ROLE_POSITION_PROJECTION] = "[out, E]",
+        [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "[out]",
+        [ATTN_ROLE_POSITION_GATE] = "[8]",
     };
     struct text table = {.length = 0};
     add(&table, "| tensor | holds | stored |\n");
@@ -80,13 +89,21 @@ void print_tensors(const struct attn_family *family)
         if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
             continue;
         add(&table, "| `%s` | %s", t->name, roles[t->role]);
-        if (t->role < ATTN_ROLE_SINKS || t->role == ATTN_ROLE_NORM_BIAS)
+        if (t->role == ATTN_ROLE_POSITION_BIAS && strchr(t->name, '*') == NULL)
+            add(&table, ", for all layers");
+        if (t->role < ATTN_ROLE_SINKS || t->role == ATTN_ROLE_NORM_BIAS ||
+            t->role == ATTN_ROLE_POSITION_PROJECTION ||
+            t->role == ATTN_ROLE_POSITION_PROJECTION_BIAS)
             add_projections(&table, t->projections);
-        const bool rows = t->role == ATTN_ROLE_POSITION_BIAS &&
-                          key_name(family, HF_FIELD(position_terms)) != NULL;
+        const bool table_of = t->role == ATTN_ROLE_POSITION_BIAS;
+        const bool gate = t->role == ATTN_ROLE_POSITION_GATE;
         add(&table, " | %s |\n",
-            rows                      ? "[2S, E]"
-            : shapes[t->role] != NULL ? shapes[t->role]
+            table_of && key_name(family, HF_FIELD(position_terms)) != NULL ? "[2S, E]"
+            : table_of && key_name(family, HF_FIELD(relative_key)) != NULL ? "[distances, D]"
+            : table_of && key_name(family, HF_FIELD(grid_bias)) != NULL    ? "[distances, H]"
+            : gate && t->projections == ATTN_PROJ_Q                        ? "[8, D]"
+            : gate && t->projections == ATTN_PROJ_V                        ? "[1, H, 1, 1]"
+            : shapes[t->role] != NULL                                      ? shapes[t->role]
                                       : layout_words(family, t));
     }
     printf("\n");

@@ -84,7 +84,12 @@ static void print_rope(const struct attn_family *family)
         add(&p, "; factor %g, beta_fast %g, beta_slow %g, truncate %s", rope->factor,
             rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
     if (rope->type != ATTN_ROPE_NONE)
-        add(&p, "%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
+        add(&p, "%s%s%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "",
+            key_name(family, HF_FIELD(position_type)) != NULL ? "; only where the key says rotary"
+                                                              : "",
+            family->defaults.rope_by_grid
+                ? "; positions are rows and columns of the call's grid of patches"
+                : "");
     print_rotating(&p, family);
     print_paragraph(&p);
     if (family->rope_keys == NULL)
@@ -102,6 +107,10 @@ void add_biases(struct text *text, const struct attn_family *family)
     const bool always = family->defaults.o_bias;
     unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~(always ? ATTN_PROJ_O : 0u);
     const char *flag = key_name(family, HF_FIELD(bias));
+    if (key_name(family, HF_FIELD(q_bias)) != NULL) {
+        add(text, "q, k, v, o, each by a key of its own");
+        return;
+    }
     if (biased == 0)
         add(text, "none");
     else
@@ -183,6 +192,29 @@ static void print_types(const struct attn_family *family)
         print_paragraph(&p);
 }
 
+/* The position bias of a family, in lines of its own. */
+static void print_position_bias(const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
+        printf("- ALiBi%s%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
+               defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
+               defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "",
+               defaults->alibi_by_slot ? "; padding counts in its distances" : "");
+    if (defaults->buckets != 0)
+        printf("- T5 position bias, in %s%s.\n",
+               defaults->is_causal ? "one direction" : "both directions",
+               defaults->gated_bias ? ", times a gate of each query and head" : "");
+    if (key_name(family, HF_FIELD(relative_key)) != NULL)
+        printf("- Relative keys: queries are multiplied by a learned row for the distance too.\n");
+    if (key_name(family, HF_FIELD(grid_bias)) != NULL)
+        printf("- A position bias by rows and columns of patches, by key, for one resolution.\n");
+    if (key_name(family, HF_FIELD(attention_type)) != NULL)
+        printf("- Full attention; sequences beyond the length of `block_sparse` are refused.\n");
+    if (key_name(family, HF_FIELD(position_terms)) != NULL)
+        printf("- Disentangled position bias: scores are divided by sqrt(D (1 + its terms)).\n");
+}
+
 void print_traits(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
@@ -205,16 +237,7 @@ void print_traits(const struct attn_family *family)
                defaults->attentions);
     if (defaults->num_groups != 0)
         printf("- Layers of a group share tensors, resident once; `*` is the group's index.\n");
-    if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
-        printf("- ALiBi%s%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
-               defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
-               defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "",
-               defaults->alibi_by_slot ? "; padding counts in its distances" : "");
-    if (defaults->buckets != 0)
-        printf("- T5 position bias, in %s.\n",
-               defaults->is_causal ? "one direction" : "both directions");
-    if (key_name(family, HF_FIELD(position_terms)) != NULL)
-        printf("- Disentangled position bias: scores are divided by sqrt(D (1 + its terms)).\n");
+    print_position_bias(family);
     if (defaults->sinks)
         printf("- Each head has a sink.\n");
     print_norms(family);

@@ -64,7 +64,7 @@ static const struct {
     {"MaskKind", "causal full sliding_window chunked"},
     {"NormType", "rms layer"},
     {"NormExtent", "head each_head all_heads"},
-    {"PositionBiasType", "alibi t5 disentangled"},
+    {"PositionBiasType", "alibi t5 disentangled relative_key grid"},
     {"ReplyDatatype", "FP32 UINT32 FP16 UINT8"},
     {"RequestCoding", "gzip x-gzip deflate identity"},
 };

@@ -93,7 +93,8 @@ static double reach_of(const struct srv_model *model)
         return said * fmax(1, rope->factor);
     if (rope->type == ATTN_ROPE_DYNAMIC || rope->type == ATTN_ROPE_YARN)
         return fmax(said, rope->original_max_position * rope->factor);
-    return said;
+    const size_t most = srv_model_first_layer(model->attn)->max_tokens;
+    return most > 0 ? fmin(said, (double)most) : said;
 }
 
 bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,

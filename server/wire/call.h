@@ -45,6 +45,7 @@ struct srv_rows {
     struct srv_tensor query, key, value, past_key, past_value;
     struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;
     struct srv_tensor head_mask, position_ids;
+    struct srv_tensor grid;           /* [rows, columns] of patches */
     struct srv_tensor sliding_window; /* W, or [left, right] */
     unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
     struct srv_tensor heads;          /* selected for the outputs that srv_call_rules names */

@@ -6,6 +6,8 @@
 
 #define BIT(form) (1u << SRV_FORM_##form)
 
+#define ALL (~0u)
+
 #define NO_POSITIONS "position_ids have no meaning where keys are of another sequence"
 
 enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,
@@ -17,6 +19,8 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
     const bool rotates = spec != NULL && spec->rope.type != ATTN_ROPE_NONE;
     const bool normed = spec != NULL && spec->output_norm.type != ATTN_NORM_NONE;
     const bool positions = rows->position_ids.present;
+    const bool by_grid = rotates && spec->rope.grid_prefix > 0;
+    const bool whole = by_grid || (spec != NULL && spec->position_bias.type == ATTN_BIAS_GRID);
     const bool own = (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
     const bool inner = (rows->outputs & (SRV_OUT_QUERY | SRV_OUT_HEADS | SRV_OUT_CONCAT)) != 0;
     const struct {
@@ -41,6 +45,14 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
          "ablate has no meaning for a layer that normalises all heads together, in which a head "
          "has "
          "no share of its own: compare with a call whose head_mask is 0 for it"},
+        {ALL, rows->grid.present && !by_grid, "grid",
+         "grid has a meaning only for layers that rotate by rows and columns of patches"},
+        {BIT(SELF), by_grid && !rows->grid.present, "grid",
+         "grid is missing: this layer rotates by rows and columns of patches, [rows, columns]"},
+        {BIT(SELF), by_grid && positions, "position_ids",
+         "position_ids have no meaning for a layer that rotates by a grid of patches"},
+        {BIT(STEP), whole, "session_id",
+         "a session has no meaning for a layer that attends to all patches of an image at once"},
         {BIT(CROSS), rotates && rows->encoder_hidden_states.present, "encoder_hidden_states",
          "encoder_hidden_states have no meaning for a layer with rotary positions"},
         {BIT(CROSS), rotates && !borrows && rows->key_hidden_states.present, "key_hidden_states",

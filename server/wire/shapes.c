@@ -297,6 +297,22 @@ static enum srv_error_code read_window(struct attn_modifiers *out, const struct 
     return SRV_OK;
 }
 
+static enum srv_error_code read_grid(struct attn_modifiers *out, const struct srv_tensor *grid,
+                                     struct srv_error *error)
+{
+    const size_t pair = 2;
+    if (!grid->present || srv_shape_check(grid, "grid", &pair, 1, error) != SRV_OK)
+        return error->code;
+    for (size_t i = 0; i < pair; i++) {
+        if (grid->i64[i] < 1 || grid->i64[i] > ATTN_MAX_TOKENS)
+            return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "grid",
+                            "grid[%zu] is %lld, allowed are 1 to %d", i, (long long)grid->i64[i],
+                            ATTN_MAX_TOKENS);
+        out->grid[i] = (size_t)grid->i64[i];
+    }
+    return SRV_OK;
+}
+
 enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error)
@@ -318,6 +334,7 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
         srv_per_sequence_read(&position_ids, &rows->position_ids, "position_ids", sizes->batch,
                               sizes->queries, arena, error) != SRV_OK ||
         read_window(out, &rows->sliding_window, error) != SRV_OK ||
+        read_grid(out, &rows->grid, error) != SRV_OK ||
         read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error) != SRV_OK)
         return error->code;
     if (rows->has_is_causal)

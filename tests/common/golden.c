@@ -12,7 +12,7 @@
 
 #include "half.h"
 
-#define MAX_CASES 1024
+#define MAX_CASES 2048
 
 static void die(const char *what, const char *name)
 {
@@ -284,6 +284,8 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
         c->padding = copy(&view, 1);
     if (find(&view, folder, inputs, "position_ids"))
         c->positions = copy(&view, sizeof(int64_t));
+    for (size_t i = 0; i < 2; i++)
+        c->grid[i] = (size_t)json_integer_value(json_array_get(json_object_get(entry, "grid"), i));
     if (find(&view, folder, entry, "compare_rows"))
         c->compare_rows = copy(&view, 1);
     set_expected(c, folder, entry);

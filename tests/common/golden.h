@@ -41,6 +41,7 @@ struct golden_case {
     uint8_t *mask;                    /* [B][H][T][S] 1 = may attend */
     float *bias;                      /* [B][H][T][S] */
     int64_t *positions;               /* [B][T] */
+    size_t grid[2];                   /* rows and columns of patches; 0: none */
     int64_t *offsets;                 /* [B] */
     /* Expected values; NULL where the case has none. */
     float *output;                  /* [B][T][E]; weightless [B][H][T][Dv] */

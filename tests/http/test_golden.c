@@ -159,6 +159,8 @@ static void add_modifiers(struct text *body, const struct golden_case *c, const 
         text_add(body, ",\"attention_mask\":");
         text_flags(body, c->mask, style->words, SHAPE(b, h, t, s));
     }
+    if (c->grid[0] > 0)
+        text_add(body, ",\"grid\":[%zu,%zu]", c->grid[0], c->grid[1]);
     if (c->positions != NULL) {
         text_add(body, ",\"position_ids\":");
         text_integers(body, c->positions, SHAPE(b, t));

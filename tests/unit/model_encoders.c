@@ -409,8 +409,29 @@ static const struct {
     {SMALL("mpt") "\"attn_config\":{\"kv_n_heads\":2}}", "kv_n_heads", ATTN_UNSUPPORTED},
     {SMALL("mpt") "\"attn_config\":7}", "attn_config", ATTN_MALFORMED},
     {SMALL("mpt") "\"no_bias\":false}", "no_bias", ATTN_UNSUPPORTED},
-    {SMALL("deberta-v2") "\"relative_attention\":true,\"pos_att_type\":\"c2p\"}", "share_att_key",
+    {SMALL("deberta") "\"pos_att_type\":[\"c2p\"]}", "relative_attention", ATTN_UNSUPPORTED},
+    {SMALL("deberta") "\"position_buckets\":32}", "position_buckets", ATTN_UNSUPPORTED},
+    {SMALL("beit") "\"use_relative_position_bias\":true,"
+                   "\"use_shared_relative_position_bias\":true}",
+     "use_shared_relative_position_bias", ATTN_UNSUPPORTED},
+    {SMALL("beit") "\"use_relative_position_bias\":true,\"patch_size\":500}", "image_size",
+     ATTN_MALFORMED},
+    {SMALL("wav2vec2-bert") "\"position_embeddings_type\":\"rotary\"}", "position_embeddings_type",
      ATTN_UNSUPPORTED},
+    {SMALL("layoutlmv3") "\"has_spatial_attention_bias\":false}", "has_relative_attention_bias",
+     ATTN_UNSUPPORTED},
+    {SMALL("layoutlmv3") "\"has_relative_attention_bias\":false}", "has_spatial_attention_bias",
+     ATTN_UNSUPPORTED},
+    {SMALL("roformer") "\"rotary_value\":true}", "rotary_value", ATTN_UNSUPPORTED},
+    {SMALL("nomic_bert") "\"rotary_emb_fraction\":1.0}", "rope_theta", ATTN_MALFORMED},
+    {SMALL("nomic_bert") "\"rotary_emb_base\":1000,\"rotary_emb_fraction\":0.0}",
+     "rotary_emb_fraction", ATTN_OUT_OF_RANGE},
+    {SMALL("nomic_bert") "\"rotary_emb_base\":1000,\"rotary_scaling_factor\":2}",
+     "rotary_scaling_factor", ATTN_UNSUPPORTED},
+    {SMALL("esm") "\"position_embedding_type\":\"relative_key\"}", "position_embedding_type",
+     ATTN_UNSUPPORTED},
+    {SMALL("jina_embeddings_v3") "\"position_embedding_type\":\"absolute\"}",
+     "position_embedding_type", ATTN_UNSUPPORTED},
     {SMALL("deberta-v2") "\"share_att_key\":true,\"pos_att_type\":\"c2p\"}", "relative_attention",
      ATTN_UNSUPPORTED},
     {SMALL("deberta-v2") "\"pos_att_type\":\"c2p|p2p\"}", "pos_att_type", ATTN_UNSUPPORTED},
@@ -434,6 +455,70 @@ START_TEST(test_config_of_encoder_refuses_what_changes_its_mathematics_by_name)
     ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error),
                      refused[_i].status);
     ck_assert_str_eq(error.param, refused[_i].key);
+}
+END_TEST
+
+/* ---- What keys of newer encoders mean -------------------------------------------------------- */
+
+static struct attn_layer_spec spec_of_text(const char *text)
+{
+    static struct attn_config config;
+    struct attn_error error = {0};
+    struct attn_layer_spec spec;
+    ck_assert_msg(attn_config_read(&config, NULL, NULL, text, strlen(text), &error) == ATTN_OK,
+                  "%s", error.message);
+    attn_config_layer_spec(&spec, &config, 0);
+    ck_assert_int_eq(attn_layer_check(&spec, &error), ATTN_OK);
+    return spec;
+}
+
+START_TEST(test_config_of_encoder_positions_are_where_their_key_says)
+{
+    struct attn_layer_spec spec = spec_of_text(SMALL("esm") "\"vocab_size\":33}");
+    ck_assert_int_eq(spec.rope.type, ATTN_ROPE_NONE);
+    spec = spec_of_text(SMALL("esm") "\"position_embedding_type\":\"rotary\"}");
+    ck_assert_int_eq(spec.rope.type, ATTN_ROPE_DEFAULT);
+    ck_assert(!spec.rope.interleaved);
+    spec = spec_of_text(SMALL("roformer") "\"vocab_size\":33}");
+    ck_assert(spec.rope.type == ATTN_ROPE_DEFAULT && spec.rope.interleaved);
+    spec = spec_of_text(SMALL("wav2vec2-bert") "\"right_max_position_embeddings\":0}");
+    ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_RELATIVE_KEY);
+    ck_assert_uint_eq(spec.position_bias.max_distance, 64);
+    ck_assert_uint_eq(spec.position_bias.max_after, 0);
+    spec = spec_of_text(SMALL("wav2vec2-bert") "\"position_embeddings_type\":null}");
+    ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
+    spec = spec_of_text(SMALL("dinov3_vit") "\"num_register_tokens\":4}");
+    ck_assert_uint_eq(spec.rope.grid_prefix, 5);
+    ck_assert(spec.q_bias && !spec.k_bias && spec.v_bias && spec.o_bias);
+}
+END_TEST
+
+START_TEST(test_config_of_encoder_biases_and_lengths_are_what_their_keys_say)
+{
+    struct attn_layer_spec spec = spec_of_text(SMALL("beit") "\"vocab_size\":33}");
+    ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
+    ck_assert(spec.q_bias && !spec.k_bias && spec.v_bias && spec.o_bias);
+    spec = spec_of_text(SMALL("beit") "\"use_shared_relative_position_bias\":true}");
+    ck_assert_uint_eq(spec.position_bias.grid, 14);
+    ck_assert(!spec.position_bias.own_table);
+    spec = spec_of_text(SMALL("wavlm") "\"vocab_size\":33}");
+    ck_assert(spec.position_bias.type == ATTN_BIAS_T5 && spec.position_bias.gated);
+    spec = spec_of_text(SMALL("big_bird") "\"use_bias\":false}");
+    ck_assert_uint_eq(spec.max_tokens, 704);
+    ck_assert(!spec.q_bias && spec.o_bias);
+    spec = spec_of_text(SMALL("big_bird") "\"attention_type\":\"original_full\"}");
+    ck_assert_uint_eq(spec.max_tokens, 0);
+    spec = spec_of_text(SMALL("deberta-v2") "\"relative_attention\":true,\"pos_att_type\":"
+                                            "\"p2c\",\"position_buckets\":8}");
+    ck_assert(spec.position_bias.own_projections && spec.position_bias.own_key_bias);
+    spec = spec_of_text(SMALL("deberta") "\"relative_attention\":true,\"pos_att_type\":"
+                                         "[\"c2p\",\"p2c\"],\"max_relative_positions\":-1}");
+    ck_assert(spec.position_bias.own_projections && !spec.position_bias.own_key_bias);
+    ck_assert_uint_eq(spec.position_bias.max_distance, 512);
+    ck_assert_double_eq_tol(spec.scale, 1 / sqrt(16.0 * 3), 1e-12);
+    spec = spec_of_text(SMALL("layoutlmv3") "\"has_relative_attention_bias\":false,"
+                                            "\"has_spatial_attention_bias\":false}");
+    ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
 }
 END_TEST
 
@@ -586,6 +671,8 @@ TCase *tcase_encoders(void)
                         COUNT(published));
     tcase_add_loop_test(tcase, test_config_of_encoder_refuses_what_changes_its_mathematics_by_name,
                         0, COUNT(refused));
+    tcase_add_test(tcase, test_config_of_encoder_positions_are_where_their_key_says);
+    tcase_add_test(tcase, test_config_of_encoder_biases_and_lengths_are_what_their_keys_say);
     tcase_add_test(tcase, test_config_of_vit_and_whisper_denies_single_biases);
     tcase_add_test(tcase, test_config_of_deberta_divides_scores_for_each_product);
     tcase_add_test(tcase, test_config_of_albert_divides_layers_among_groups);

@@ -32,6 +32,7 @@
     X(state)          \
     X(sharing)        \
     X(attention)      \
+    X(patches)        \
     X(pooling)        \
     X(broadcast)      \
     X(json)           \

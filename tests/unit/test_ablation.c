@@ -215,14 +215,15 @@ START_TEST(test_ablation_of_golden_checkpoints_is_that_of_two_calls)
                           attn_model_load(model, &error) == ATTN_OK,
                       "%s: %s", c->name, error.message);
         layer = attn_model_loaded_layer(model, c->layer);
-        const struct attn_attend_args args = {
-            .batch = c->batch,
-            .queries = c->queries,
-            .keys = c->keys,
-            .hidden_states = c->hidden_states,
-            .key_hidden_states = c->key_states,
-            .value_hidden_states = c->value_states,
-            .modifiers = {.padding_mask = c->padding, .position_ids = c->positions}};
+        const struct attn_attend_args args = {.batch = c->batch,
+                                              .queries = c->queries,
+                                              .keys = c->keys,
+                                              .hidden_states = c->hidden_states,
+                                              .key_hidden_states = c->key_states,
+                                              .value_hidden_states = c->value_states,
+                                              .modifiers = {.padding_mask = c->padding,
+                                                            .position_ids = c->positions,
+                                                            .grid = {c->grid[0], c->grid[1]}}};
         compare_attends(c->name, args, c->layer, dtype == ATTN_INT8 ? 0.05 : CLOSE);
         attn_model_close(model);
         checked++;

@@ -92,29 +92,6 @@ START_TEST(test_broken_models_are_refused_in_plain_words)
 }
 END_TEST
 
-/* A state of nested quantisation without nested_offset: its name is spelt wrong. */
-START_TEST(test_nested_scales_need_their_offset)
-{
-    static const char path[] = "tests/golden/bnb_nf4_double_qwen2/model", key[] = "nested_offset";
-    char directory[SCRATCH_PATH];
-    struct attn_model *model = NULL;
-    struct attn_error error = {0};
-    size_t size, of_config;
-    char *bytes = scratch_read(&size, path, "model.safetensors");
-    char *config = scratch_read(&of_config, path, "config.json");
-    for (char *at = bytes; (at = memmem(at, size - (size_t)(at - bytes), key, sizeof key - 1));)
-        *at = 'N';
-    scratch_make(directory);
-    scratch_write(directory, "model.safetensors", bytes, size);
-    scratch_write(directory, "config.json", config, of_config);
-    ck_assert_int_eq(attn_model_open(&model, directory, NULL, &error), ATTN_MALFORMED);
-    ck_assert_ptr_nonnull(strstr(error.message, "has no nested_offset"));
-    scratch_remove(directory);
-    free(config);
-    free(bytes);
-}
-END_TEST
-
 START_TEST(test_a_further_part_is_not_a_model)
 {
     struct attn_error error = {0};
@@ -454,7 +431,6 @@ Suite *suite_gguf(void)
     TCase *tests = tcase_create("gguf");
     tcase_add_test(tests, test_blocks_are_decoded_as_ggml_decodes_them);
     tcase_add_test(tests, test_broken_models_are_refused_in_plain_words);
-    tcase_add_test(tests, test_nested_scales_need_their_offset);
     tcase_add_test(tests, test_a_further_part_is_not_a_model);
     tcase_add_loop_test(tests, test_keys_are_the_published_configuration_or_refused, 0,
                         sizeof configurations / sizeof configurations[0]);

@@ -12,7 +12,7 @@
 #include "models/model.h"
 #include "suites.h"
 
-#define LEAST_CASES 471 /* of tests/golden and tests/reference together */
+#define LEAST_CASES 478 /* of tests/golden and tests/reference together */
 #define POOL_BYTES ((size_t)64 << 20)
 
 static struct golden_set set;
@@ -101,6 +101,7 @@ static struct attn_modifiers modifiers_of(const struct golden_case *c)
         .attention_bias_batch_stride = c->heads * plane,
         .attention_bias_head_stride = plane,
         .position_ids = c->positions,
+        .grid = {c->grid[0], c->grid[1]},
         .scale = c->scale,
         .has_softcap = c->softcap != 0,
         .softcap = c->softcap,

@@ -138,7 +138,9 @@ static void expect_derived(const char *name, const struct attn_layer *want,
     expect_floats(name, want->inv_freq, got->inv_freq, s->rope.dim / 2);
     expect_floats(name, want->position_bias.slopes, got->position_bias.slopes, s->num_heads);
     expect_floats(name, want->position_bias.table, got->position_bias.table,
-                  s->num_heads * (2 * want->position_bias.reach + 1));
+                  s->num_heads * (want->position_bias.grid > 0
+                                      ? want->position_bias.reach
+                                      : 2 * want->position_bias.reach + 1));
     ck_assert_uint_eq(want->extra, got->extra);
     expect_floats(name, want->extra_k, got->extra_k, s->num_kv_heads * s->head_dim * ATTN_TILE);
     expect_floats(name, want->extra_v, got->extra_v,
@@ -189,6 +191,7 @@ static float *attend(const struct golden_case *c, const struct attn_model *model
                                     .hidden_states = c->hidden_states,
                                     .key_hidden_states = c->key_states,
                                     .value_hidden_states = c->value_states,
+                                    .modifiers.grid = {c->grid[0], c->grid[1]},
                                     .outputs.output = out};
     ck_assert_msg(attn_attend(engine, model, c->layer, &args, &error) == ATTN_OK, "%s: %s", c->name,
                   error.message);
