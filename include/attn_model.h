@@ -152,8 +152,10 @@ struct attn_position_bias_spec {
 
     /* relative_key: the score of query i and key j is scale q_i.(k_j + R_x), x being j - i, at
      * least -max_distance and at most max_after, plus max_distance.  R is the layer's table
-     * [max_distance + max_after + 1][D], the same for all heads. */
+     * [max_distance + max_after + 1][D], the same for all heads, from its last row to the first
+     * where `backward` (SpeechT5). */
     size_t max_after;
+    bool backward;
 
     /* t5: the number is multiplied by a gate of head h and query i, a (b c_h - 1) + 2, where a and
      * b are sigmoids of the sums of the first and of the last 4 outputs of a linear map [8][D] of
@@ -296,6 +298,8 @@ struct attn_model_options {
                           "cross", the decoder's attention over the encoder; "text" (the default)
                           or "vision"; else NULL */
     const char *config; /* the configuration, a JSON object as text, in place of config.json */
+    const char *ignore_keys; /* keys that are passed over, with blanks between, though they are not
+                                understood; NULL: none */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
     unsigned threads;                /* that load the weights; 0: attn_usable_cpus() */
     attn_load_progress *progress;    /* called while weights are loaded; NULL: not called */

@@ -238,11 +238,27 @@ static bool load(struct srv_app *app, char *message)
     return true;
 }
 
+/* Warns of each key of a model's configuration that is passed over unread. */
+static void note_ignored_keys(struct srv_app *app, const struct srv_model_entry *entry)
+{
+    size_t length;
+    for (const char *at = entry->ignore_keys; at != NULL && *at != '\0';
+         at += length + (at[length] == ' ')) {
+        length = strcspn(at, " ");
+        srv_log_event(&app->log, SRV_LOG_INFO, "ignored",
+                      "warning: model %s: key '%.*s' of its configuration is passed over, as "
+                      "ignore_keys says; outputs are wrong if it changes attention",
+                      entry->name, (int)length, at);
+    }
+}
+
 /* Logs what was passed over, and exposure.  The configuration asks for both, so that neither is an
  * error. */
 static void note_configuration(struct srv_app *app)
 {
     const struct srv_config *config = &app->config;
+    for (size_t i = 0; i < config->num_models; i++)
+        note_ignored_keys(app, &config->models[i]);
     for (size_t i = 0; i < SRV_CONFIG_NOTES && config->notes[i][0] != '\0'; i++)
         srv_log_event(&app->log, SRV_LOG_INFO, "config", "%s", config->notes[i]);
     if (srv_config_is_loopback(config->host))

@@ -130,7 +130,7 @@ struct attn_unit {
         float *rows;     /* [ATTN_TILE][attn_query_stride] queries made of rows, scaled */
         float *by_key;   /* [ATTN_RELATIVE_ROWS][ATTN_TILE] their products with keys */
         struct attn_prepared_row *prepared; /* [ATTN_TILE] */
-    } relative;                             /* of a disentangled position bias, else not laid out */
+    } relative;                             /* of products with relative rows, else not laid out */
     struct attn_sums sums;                  /* of the split being computed */
     struct attn_sums total;                 /* of the splits before it */
 

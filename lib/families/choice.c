@@ -111,19 +111,13 @@ static json_t *find_inner(const json_t *object, const char **path)
     return inner;
 }
 
-/* Classes around a text model that change its mask. */
-static const char *const masking[] = {"paligemma", NULL};
-
 /* Finds the family of a text model that a configuration of an unknown type has inside. */
 static enum attn_status find_wrapped(struct attn_choice *out, const json_t *object,
-                                     const char *type, const char *stack, struct attn_error *error)
+                                     const char *stack, struct attn_error *error)
 {
     const char *path;
     json_t *inner = find_inner(object, &path);
     const char *subtype = json_string_value(json_object_get(inner, "model_type"));
-    for (size_t i = 0; masking[i] != NULL; i++)
-        if (strcmp(type, masking[i]) == 0)
-            return ATTN_OK;
     if (subtype == NULL)
         return ATTN_OK;
     const struct attn_family *known = attn_family_find(subtype, NULL, NULL);
@@ -141,16 +135,15 @@ static enum attn_status find_family(struct attn_choice *out, const json_t *objec
 {
     const struct attn_family *first = attn_family_find(type, NULL, stack);
     if (first == NULL)
-        return attn_family_find(type, NULL, NULL) == NULL
-                   ? find_wrapped(out, object, type, stack, error)
-                   : ATTN_OK;
+        return attn_family_find(type, NULL, NULL) == NULL ? find_wrapped(out, object, stack, error)
+                                                          : ATTN_OK;
     json_t *inner = attn_config_object(object, first->subconfig);
     if (inner == NULL)
         inner = attn_config_object(object, first->subconfig_dict);
     const char *subtype = json_string_value(json_object_get(inner, "model_type"));
     *out = (struct attn_choice){.family = attn_family_find(type, subtype, stack),
                                 .settings = inner,
-                                .is_wrapped = first->submodel_type != NULL};
+                                .is_wrapped = first->wrapped};
     return out->family != NULL
                ? ATTN_OK
                : attn_fail(error, ATTN_UNSUPPORTED, first->subconfig,

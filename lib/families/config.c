@@ -19,8 +19,9 @@
 struct reader {
     struct attn_resolution r;
     bool is_set[sizeof(struct attn_hf_config)];
-    size_t base;     /* of offsets in r.hf: 0, or the RoPE object that is being read */
-    bool typed_rope; /* an object of RoPE for each type of layers has been read */
+    const char *ignored; /* names of keys that are passed over, with blanks between */
+    size_t base;         /* of offsets in r.hf: 0, or the RoPE object that is being read */
+    bool typed_rope;     /* an object of RoPE for each type of layers has been read */
 };
 
 /* ---- Complaints ---------------------------------------------------------------------------- */
@@ -260,6 +261,24 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     return set_field(reader, key, &list);
 }
 
+static bool read_layers(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const size_t count = json_array_size(value);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(value, i);
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item))
+            return refuse_type(reader, key->name, "a list of layers");
+        if (layer < 0 || layer >= ATTN_MAX_LAYERS)
+            return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                                   " has %lld, must be 0 to %d", (long long)layer,
+                                   ATTN_MAX_LAYERS - 1);
+        reader->r.config->crosses[layer] = true;
+    }
+    return json_is_array(value) ? set_field(reader, key, &count)
+                                : refuse_type(reader, key->name, "a list of layers");
+}
+
 /* Reads a letter for each layer. */
 static bool read_letters(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
@@ -325,6 +344,53 @@ static bool read_terms(struct reader *reader, const struct attn_hf_key *key, con
     return set_field(reader, key, &terms);
 }
 
+/* ---- Keys that are passed over ---- */
+
+/* Whether a key of that name changes what some family computes. */
+static bool changes_mathematics(const char *name)
+{
+    const struct attn_family *family;
+    const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, name);
+    if (key == NULL)
+        key = attn_hf_key_find(attn_common_keys, name);
+    for (size_t i = 0; key == NULL && (family = attn_family_at(i)) != NULL; i++) {
+        key = attn_hf_key_find(family->rope_keys, name);
+        for (const struct attn_hf_key *k = family->keys; key == NULL && k->name != NULL; k++) {
+            const char *dot = k->kind != ATTN_CONFIG_IGNORED ? strchr(k->name, '.') : NULL;
+            if (k->kind != ATTN_CONFIG_IGNORED && strcmp(dot ? dot + 1 : k->name, name) == 0)
+                key = k;
+        }
+        if (key != NULL && key->kind == ATTN_CONFIG_IGNORED)
+            key = NULL;
+    }
+    return key != NULL && key->kind != ATTN_CONFIG_IGNORED;
+}
+
+static bool check_ignored(struct reader *reader)
+{
+    char name[96];
+    size_t length;
+    for (const char *at = reader->ignored; at != NULL && *at != '\0';
+         at += length + (at[length] == ' ')) {
+        length = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (changes_mathematics(name))
+            return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, "ignore_keys",
+                                   ": '%s' changes what is computed, so it cannot be passed over",
+                                   name);
+    }
+    return true;
+}
+
+/* Whether a key that is not understood is passed over; else it is refused, in the object `within`,
+ * "" for the configuration itself. */
+static bool pass_over(struct reader *reader, const char *within, const char *key,
+                      const struct attn_hf_key *keys)
+{
+    return attn_hf_names_have(reader->ignored, key) ||
+           attn_resolved(&reader->r, attn_fail_key(within, key, keys, reader->r.error));
+}
+
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
 static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value);
@@ -343,14 +409,26 @@ static bool read_members(struct reader *reader, const struct attn_hf_key *object
         const struct attn_hf_key *known =
             (size_t)length < sizeof name ? attn_hf_key_find(reader->r.config->family->keys, name)
                                          : NULL;
-        if (known == NULL)
-            return attn_resolved(&reader->r,
-                                 attn_fail(reader->r.error, ATTN_UNSUPPORTED, key,
-                                           "%s: key '%.96s' is not understood", object->name, key));
-        if (!read_key(reader, known, item))
+        if (!(known != NULL
+                  ? read_key(reader, known, item)
+                  : attn_hf_names_have(reader->ignored, key) ||
+                        attn_resolved(&reader->r, attn_fail(reader->r.error, ATTN_UNSUPPORTED, key,
+                                                            "%s: key '%.96s' is not understood",
+                                                            object->name, key))))
             return false;
     }
     return true;
+}
+
+/* Reads the width of another object; one without it has the default. */
+static bool read_width(struct reader *reader, const struct attn_hf_key *object, const json_t *value)
+{
+    struct attn_hf_key key = *object;
+    const json_t *width = json_object_get(value, "hidden_size");
+    key.name = object->only;
+    if (!json_is_object(value))
+        return refuse_type(reader, object->name, "an object");
+    return width == NULL || read_size(reader, &key, width);
 }
 
 /* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
@@ -419,6 +497,10 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return read_list(reader, key, value);
     case ATTN_CONFIG_GATING:
         return read_gating(reader, key, value);
+    case ATTN_CONFIG_CROSS_LAYERS:
+        return read_layers(reader, key, value);
+    case ATTN_CONFIG_WIDTH:
+        return read_width(reader, key, value);
     case ATTN_CONFIG_LAYER_RUNS:
         return read_runs(reader, key, value);
     case ATTN_CONFIG_LAYER_LETTERS:
@@ -436,8 +518,7 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
                                                                 key->name, value, reader->r.error));
     case ATTN_CONFIG_OBJECT:
         return read_members(reader, key, value);
-    case ATTN_CONFIG_ROPE:
-    case ATTN_CONFIG_IGNORED:
+    default: /* a RoPE object: read_rope; or ignored */
         break;
     }
     return true;
@@ -466,10 +547,8 @@ static bool read_rope_keys(struct reader *reader, const char *name, json_t *obje
         const struct attn_hf_key *known = attn_hf_key_find(attn_rope_keys, key);
         if (known == NULL)
             known = attn_hf_key_find(reader->r.config->family->rope_keys, key);
-        if (known == NULL)
-            return attn_resolved(&reader->r,
-                                 attn_fail_key(name, key, attn_rope_keys, reader->r.error));
-        if (!read_key(reader, known, item))
+        if (!(known != NULL ? read_key(reader, known, item)
+                            : pass_over(reader, name, key, attn_rope_keys)))
             return false;
     }
     return true;
@@ -536,12 +615,10 @@ static bool read_object(struct reader *reader, json_t *object)
         json_object_foreach(object, key, value) {
             const struct attn_hf_key *known = attn_family_key(reader->r.config->family, key);
             reader->base = 0;
-            if (known == NULL)
-                return attn_resolved(
-                    &reader->r,
-                    attn_fail_key("", key, reader->r.config->family->keys, reader->r.error));
-            const bool rope = known->kind == ATTN_CONFIG_ROPE;
-            if (rope == (pass == 1) &&
+            if (known == NULL && !pass_over(reader, "", key, reader->r.config->family->keys))
+                return false;
+            const bool rope = known != NULL && known->kind == ATTN_CONFIG_ROPE;
+            if (known != NULL && rope == (pass == 1) &&
                 !(rope ? read_rope(reader, known, value) : read_key(reader, known, value)))
                 return false;
         }
@@ -561,32 +638,34 @@ static bool read_settings(struct reader *reader, json_t *object, json_t *setting
         const struct attn_hf_key *known = attn_family_key(family, key);
         const bool counts =
             settings != object && known != NULL && !json_is_null(value) &&
-            (known->kind == ATTN_CONFIG_FIXED || known->kind == ATTN_CONFIG_QUANTIZATION);
+            (known->kind == ATTN_CONFIG_FIXED || known->kind == ATTN_CONFIG_QUANTIZATION ||
+             known->kind == ATTN_CONFIG_WIDTH);
         if (counts && !read_key(reader, known, value))
             return false;
     }
     return read_object(reader, settings) && (second == NULL || read_object(reader, second));
 }
 
-enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
-                                  const char *stack, const char *text, size_t length,
-                                  struct attn_error *error)
+enum attn_status attn_config_read_with(struct attn_config *out,
+                                       const struct attn_config_options *options, const char *text,
+                                       size_t length, struct attn_error *error)
 {
     json_t *object;
     enum attn_status status = attn_config_parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
-    struct attn_choice choice = {.family = family, .settings = object};
-    if (family == NULL)
-        status = attn_config_choose(&choice, object, stack, error);
+    struct attn_choice choice = {.family = options->family, .settings = object};
+    if (choice.family == NULL)
+        status = attn_config_choose(&choice, object, options->stack, error);
     if (status == ATTN_OK) {
-        struct reader reader = {.r = {.config = out, .error = error}};
-        family = choice.family;
+        struct reader reader = {.r = {.config = out, .error = error},
+                                .ignored = options->ignore_keys};
+        const struct attn_family *family = choice.family;
         *out = (struct attn_config){
             .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};
         if (choice.is_wrapped && choice.settings != object)
             set_inner_sizes(&out->hf, family);
-        bool read = read_settings(&reader, object, choice.settings);
+        bool read = check_ignored(&reader) && read_settings(&reader, object, choice.settings);
         out->says_layout = reader.is_set[HF_FIELD(transposed)];
         out->layout = out->hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (read)
@@ -595,4 +674,12 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     }
     json_decref(object);
     return status;
+}
+
+enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
+                                  const char *stack, const char *text, size_t length,
+                                  struct attn_error *error)
+{
+    const struct attn_config_options options = {.family = family, .stack = stack};
+    return attn_config_read_with(out, &options, text, length, error);
 }

@@ -24,6 +24,7 @@ struct attn_config {
     bool is_listed[ATTN_MAX_LAYERS];     /* in a list of full layers */
     bool rotates[ATTN_MAX_LAYERS];       /* false: a layer without RoPE */
     bool differs[ATTN_MAX_LAYERS];       /* layers that a key of kind PER_LAYER names */
+    bool crosses[ATTN_MAX_LAYERS];       /* where num_cross_layers is not 0: the layers listed */
     bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
     double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
     size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
@@ -31,11 +32,20 @@ struct attn_config {
     size_t num_lists;
 };
 
-/* Resolves `text`, a JSON object of `length` bytes.  family NULL: the family of its model_type and
- * of `stack`, which is NULL for the default one.  A key that is not understood is refused by name,
- * in error->param.
+/* How a configuration is read. */
+struct attn_config_options {
+    const struct attn_family *family; /* NULL: that of its model_type and of `stack` */
+    const char *stack;                /* NULL: the one of its class, or the default one */
+    const char *ignore_keys; /* that are not understood and passed over, with blanks between */
+};
+
+/* Resolves `text`, a JSON object of `length` bytes.  A key that is not understood is refused by
+ * name, in error->param; so is one of ignore_keys that changes what some family computes.
  * Errors: ATTN_MALFORMED (not JSON; a value missing, of the wrong type, or two that contradict each
  * other), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED, ATTN_NO_MEMORY. */
+enum attn_status attn_config_read_with(struct attn_config *out,
+                                       const struct attn_config_options *options, const char *text,
+                                       size_t length, struct attn_error *error);
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
                                   const char *stack, const char *text, size_t length,
                                   struct attn_error *error);
@@ -48,7 +58,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 /* The index of layer `layer` among those that have tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
-/* Whether layer `layer`, which must exist, is attention. */
+/* Whether layer `layer`, which must exist, is attention of this stack. */
 bool attn_config_attends(const struct attn_config *config, size_t layer);
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows

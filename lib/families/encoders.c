@@ -7,8 +7,10 @@
 static const struct attn_hf_key bert_keys[] = KEY_LIST(
     SIZES, POSITIONS, FLAG("is_decoder", is_causal),
     FIXED("position_embedding_type", "\"absolute\""),
-    IGNORED("embedding_size max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
-            "max_xpath_tag_unit_embeddings subs_pad_id summary_last_dropout tag_pad_id "
+    IGNORED("concat_input embedding_size enable_cls enable_pronunciation enable_shape "
+            "max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
+            "max_xpath_tag_unit_embeddings pronunciation_embed_dim pronunciation_vocab_size "
+            "shape_embed_dim shape_vocab_size subs_pad_id summary_last_dropout tag_pad_id "
             "task_type_vocab_size use_task_id xpath_unit_hidden_size"));
 
 #define BERT_LAYER "encoder.layer.*.attention."
@@ -31,6 +33,7 @@ ROW(layoutlm, BERT("layoutlm", "layoutlm."));
 ROW(markuplm, BERT("markuplm", "markuplm."));
 ROW(megatron_bert, BERT("megatron-bert", "bert."));
 ROW(roberta_prelayernorm, BERT("roberta-prelayernorm", "roberta_prelayernorm."));
+ROW(roc_bert, BERT("roc_bert", "roc_bert."));
 ROW(splinter, BERT("splinter", "splinter."));
 ROW(xlm_roberta_xl, BERT("xlm-roberta-xl", "roberta."));
 
@@ -284,6 +287,8 @@ static const struct attn_family_tensor tower_tensors[] =
 
 ROW(clip_text, CLIP_TEXT("clip"), PART("text"));
 ROW(clip_vision, VISION("clip"), PART("vision"));
+ROW(chinese_clip_text, BERT("chinese_clip", "text_model."), PART("text"));
+ROW(chinese_clip_vision, VISION("chinese_clip"), PART("vision"));
 ROW(owlvit_text, CAUSAL_TEXT("owlvit", "owlvit.text", 16), PART("text"));
 ROW(owlvit_vision, TOWER("owlvit", "owlvit.vision", 768, 12, ), PART("vision"));
 ROW(owlv2_text, CAUSAL_TEXT("owlv2", "owlv2.text", 16), PART("text"));

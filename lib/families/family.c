@@ -125,6 +125,11 @@ static size_t place_of(const char *names, const char *name)
     return 0;
 }
 
+bool attn_hf_names_have(const char *names, const char *name)
+{
+    return names != NULL && place_of(names, name) != 0;
+}
+
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name)
 {
     for (; keys != NULL && keys->name != NULL; keys++)
@@ -205,7 +210,7 @@ const struct attn_family *attn_family_find(const char *model_type, const char *s
         const char *sub = family->submodel_type;
         if ((stack == NULL || (family->stack != NULL && strcmp(family->stack, stack) == 0)) &&
             strcmp(family->model_type, model_type) == 0 &&
-            (sub == NULL || submodel_type == NULL || strcmp(sub, submodel_type) == 0))
+            (sub == NULL || submodel_type == NULL || place_of(sub, submodel_type) != 0))
             return family;
     }
     return NULL;

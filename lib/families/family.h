@@ -79,7 +79,8 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
-    bool q_bias, k_bias, v_bias;              /* where `bias` is false */
+    size_t encoder_size;         /* of cross-attention: key_size and value_size; 0: hidden_size */
+    bool q_bias, k_bias, v_bias; /* where `bias` is false */
     bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_norm;
     bool output_gate, gate_softplus, gate_by_head;
     double clip_qkv, key_multiplier; /* as attn_layer_spec */
@@ -120,6 +121,7 @@ struct attn_hf_config {
     size_t num_layer_heads; /* entries of a list of query heads of each layer; 0: num_heads */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
+    bool closed_window;                     /* W = sliding_window+1 */
     bool window_needs_list;                 /* no layer slides but by a list of types */
     bool slides_without_rope;               /* without a list the layers without RoPE slide */
     size_t sliding_window, first_sliding, sliding_period;
@@ -146,7 +148,10 @@ struct attn_hf_config {
     bool gated_bias;              /* T5's with the gates of WavLM */
     bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */
     size_t relative_key, max_after;      /* 1: relative keys, which end after max_after tokens */
-    bool grid_bias, shared_grid_bias;    /* BEiT's, of each layer or of all, image_size / patch_size
+    bool relative_backward; /* their rows are in the opposite order, and one less is before a query
+                               than after it */
+    bool own_tables;        /* each layer has a table of T5's position bias */
+    bool grid_bias, shared_grid_bias; /* BEiT's, of each layer or of all, image_size / patch_size
                                          patches wide */
     size_t image_size, patch_size;
     bool transposed; /* weights are stored [in][out], whatever the row says */
@@ -169,6 +174,8 @@ struct attn_hf_config {
     size_t num_rope_layers, num_rope_thetas, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
+    size_t num_cross_layers; /* listed as cross-attention: the stack that is_cross has these layers,
+                                the other stack the others; 0: a stack has all layers */
     bool rope_by_grid; /* RoPE by rows and columns of patches after 1 + num_registers tokens */
     size_t num_registers;
 
@@ -186,6 +193,7 @@ enum attn_layer_type {
     ATTN_LAYER_MLP,
     ATTN_LAYER_MOE,
     ATTN_LAYER_CONV,
+    ATTN_LAYER_ELSEWHERE, /* of another stack; no list of types names it */
 };
 #define ATTN_NUM_LAYER_TYPES 8
 
@@ -230,6 +238,8 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_MLP_TYPES,     /* list of "dense" and "sparse" -> its length */
     ATTN_CONFIG_GATING,        /* true or "per-head" -> true; "per-element" -> false */
     ATTN_CONFIG_TERMS,         /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_CROSS_LAYERS,  /* list of layers -> its length */
+    ATTN_CONFIG_WIDTH,         /* object: its hidden_size, in [min, max], named `only` -> size_t */
     ATTN_CONFIG_PER_LAYER,     /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed, or
                           with min 1 a list of it */
@@ -280,10 +290,12 @@ struct attn_family {
     bool mrope; /* "mrope" is a RoPE type, with one row of positions for all its sections */
 
     /* The key of the nested object that holds the settings, NULL: none.  Where a configuration has
-     * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED; where it
-     * has none, the settings are beside it.  submodel_type: the only model_type that the object may
-     * have, NULL: any.  subconfig_dict: another object with some of the same settings, or NULL. */
+     * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED or WIDTH;
+     * where it has none, the settings are beside it.  submodel_type: the only model_types that the
+     * object may have, with blanks between, NULL: any.  subconfig_dict: another object with some of
+     * the same settings, or NULL. */
     const char *subconfig, *submodel_type, *subconfig_dict;
+    bool wrapped; /* the object is that of a text model, which is a part of a model of several */
     const char *const
         *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends; more
                                     inside a model of several: attn_config_prefix */
@@ -337,6 +349,9 @@ extern const struct attn_hf_key attn_common_keys[];
 
 /* How `family` understands a key of its configuration, NULL if it does not know the key. */
 const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key);
+
+/* Whether a name is among `names`, which have blanks between; NULL: none. */
+bool attn_hf_names_have(const char *names, const char *name);
 
 /* The key of that name in a list, NULL if the list, or NULL in its place, does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);

@@ -110,7 +110,7 @@ ROW(mpt, FAMILY("mpt"), TRANSFORMER, .unbiased = ATTN_PROJ_ALL,
          SCALE("attn_config.softmax_scale"), FIXED("attn_config.alibi", "true"),
          FIXED("attn_config.alibi_bias_max", "8"),
          FIXED("attn_config.attn_type", "\"multihead_attention\""),
-         FIXED("attn_config.attn_uses_sequence_id", "false"), FIXED("attn_config.clip_qkv", "null"),
+         FIXED("attn_config.attn_uses_sequence_id", "false"), CLIP("attn_config.clip_qkv"),
          FIXED("attn_config.prefix_lm", "false"), FIXED("attn_config.qk_ln", "false"),
          FIXED("no_bias", "true"),
          IGNORED("attn_config.attn_impl attn_config.attn_pdrop attn_config.model_type "

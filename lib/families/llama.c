@@ -219,9 +219,17 @@ ROW(qwen3_5_moe_text, DECODER("qwen3_5_moe_text"), QWEN3_NEXT(2));
 
 /* ---- gemma ----------------------------------------------------------------------------------- */
 
-ROW(gemma, LLAMA("gemma"),
-    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_bidirectional_attention", "false")),
-    DEFAULTS(CAUSAL, .num_kv_heads = 16, .head_dim = 256, ROPE(10000)));
+static const struct attn_hf_key gemma_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_bidirectional_attention", "false"),
+             IGNORED("num_image_tokens"));
+
+#define GEMMA1 \
+    .keys = gemma_keys, DEFAULTS(CAUSAL, .num_kv_heads = 16, .head_dim = 256, ROPE(10000))
+
+ROW(gemma, LLAMA("gemma"), GEMMA1);
+
+/* The caller's masks make image and prompt see each other in both directions. */
+ROW(paligemma, NESTED("paligemma", "gemma"), .tensors = attn_llama_tensors, GEMMA1);
 
 /* ---- gemma2: soft-capping; layers 0, 2, 4, ... use the sliding window ------------------------ */
 

@@ -14,6 +14,8 @@
  *     FIXED("sliding_window", "null")           only this JSON value is computed
  *     EVERY("attn_type_list", "1")              only a list of this JSON value, or the value
  *     OBJECT("attn_config")                     object, with its keys as "attn_config.alibi"
+ *     WIDTH_OF("encoder")                       object beside the settings: the width of the rows
+ *                                               that cross-attention is over
  *     IGNORED("n_ctx is_decoder")               keys that do not touch attention
  *
  * TENSORS(...): in the order of projections that are fused, Q to O:
@@ -30,6 +32,19 @@
 
 #include "families/family.h"
 
+/* The stacks of an encoder-decoder; encoder-decoders after T5, BART and
+ * Whisper, and decoders over images. */
+#define ATTN_STACKS(row, name) row(name##_decoder), row(name##_encoder), row(name##_cross)
+#define ATTN_ENCODER_DECODERS(row)                                                                 \
+    ATTN_STACKS(row, umt5), ATTN_STACKS(row, switch_transformers), ATTN_STACKS(row, longt5),       \
+        ATTN_STACKS(row, m2m_100), ATTN_STACKS(row, marian), ATTN_STACKS(row, pegasus),            \
+        ATTN_STACKS(row, blenderbot), ATTN_STACKS(row, blenderbot_small), ATTN_STACKS(row, mvp),   \
+        ATTN_STACKS(row, plbart), ATTN_STACKS(row, speech_to_text), ATTN_STACKS(row, moonshine),   \
+        ATTN_STACKS(row, speecht5), ATTN_STACKS(row, t5gemma), row(vision_decoder),                \
+        row(vision_cross), row(musicgen_decoder), row(musicgen_cross), row(musicgen_melody),       \
+        row(blip_text), row(blip_vision), row(blip_cross), row(mllama_decoder), row(mllama_cross), \
+        row(paligemma)
+
 /* Every row, in the order of the table.  Of an architecture with several stacks the first row is
  * the default; mistral3_mistral comes before mistral3, since it is also meant where the text model
  * has no model_type. */
@@ -39,17 +54,18 @@
         row(bert), row(roberta), row(distilbert), row(t5_decoder), row(t5_encoder), row(t5_cross), \
         row(torch), row(attention), row(xlm_roberta), row(camembert), row(electra), row(ernie),    \
         row(bert_generation), row(data2vec_text), row(layoutlm), row(markuplm),                    \
-        row(megatron_bert), row(roberta_prelayernorm), row(splinter), row(xlm_roberta_xl),         \
-        row(big_bird), row(layoutlmv3), row(esm), row(roformer), row(jina_embeddings_v3),          \
-        row(nomic_bert), row(albert), row(mpnet), row(xlm), row(vit), row(ast), row(deit),         \
-        row(dinov2), row(dinov2_with_registers), row(dpt), row(ijepa), row(vit_mae), row(vit_msn), \
-        row(vivit), row(yolos), row(beit), row(data2vec_vision), row(dinov3_vit),                  \
-        row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder), row(bart_encoder),  \
-        row(bart_cross), row(mbart_decoder), row(mbart_encoder), row(mbart_cross),                 \
-        row(whisper_decoder), row(whisper_encoder), row(whisper_cross), row(wav2vec2),             \
-        row(data2vec_audio), row(hubert), row(sew), row(unispeech), row(unispeech_sat),            \
-        row(wavlm), row(wav2vec2_bert), row(modernbert), row(deberta), row(deberta_v2),            \
-        row(clip_text), row(clip_vision), row(clip_text_model), row(clip_vision_model),            \
+        row(megatron_bert), row(roberta_prelayernorm), row(roc_bert), row(splinter),               \
+        row(xlm_roberta_xl), row(big_bird), row(layoutlmv3), row(esm), row(roformer),              \
+        row(jina_embeddings_v3), row(nomic_bert), row(albert), row(mpnet), row(xlm), row(vit),     \
+        row(ast), row(deit), row(dinov2), row(dinov2_with_registers), row(dpt), row(ijepa),        \
+        row(vit_mae), row(vit_msn), row(vivit), row(yolos), row(beit), row(data2vec_vision),       \
+        row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder),    \
+        row(bart_encoder), row(bart_cross), row(mbart_decoder), row(mbart_encoder),                \
+        row(mbart_cross), row(whisper_decoder), row(whisper_encoder), row(whisper_cross),          \
+        ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio), row(hubert), row(sew),     \
+        row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert),       \
+        row(deberta), row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),     \
+        row(clip_vision_model), row(chinese_clip_text), row(chinese_clip_vision),                  \
         row(owlvit_text), row(owlvit_vision), row(owlv2_text), row(owlv2_vision),                  \
         row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
         row(siglip2_text), row(siglip2_vision), row(siglip2_text_model),                           \
@@ -108,6 +124,9 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define FIXED(key, value) KEY(key, FIXED, 0, 0, 0, value)
 #define EVERY(key, value) KEY(key, FIXED, 0, 1, 0, value)
 #define OBJECT(key) KEY(key, OBJECT, 0, 0, 0, NULL)
+#define WIDTH_OF(key) \
+    KEY(key, WIDTH, HF_FIELD(encoder_size), 1, ATTN_MAX_HIDDEN_SIZE, key ".hidden_size")
+#define CROSS_LAYERS FIELD("cross_attention_layers", CROSS_LAYERS, num_cross_layers, 0, 0)
 #define IGNORED(keys) KEY(keys, IGNORED, 0, 0, 0, NULL)
 
 /* Inside RoPE objects. */
@@ -120,7 +139,8 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define D_MODEL SIZE("d_model", hidden_size, ATTN_MAX_HIDDEN_SIZE)
 #define HEADS SIZE("num_attention_heads", num_heads, ATTN_MAX_HEADS)
 #define HEADS_AS(key) SIZE(key, num_heads, ATTN_MAX_HEADS)
-#define KV_HEADS SIZE("num_key_value_heads", num_kv_heads, ATTN_MAX_HEADS)
+#define KV_HEADS_AS(key) SIZE(key, num_kv_heads, ATTN_MAX_HEADS)
+#define KV_HEADS KV_HEADS_AS("num_key_value_heads")
 #define HEAD_DIM SIZE("head_dim", head_dim, ATTN_MAX_HEAD_DIM)
 #define LAYERS SIZE("num_hidden_layers", num_layers, ATTN_MAX_LAYERS)
 #define LAYERS_AS(key) SIZE(key, num_layers, ATTN_MAX_LAYERS)
@@ -129,6 +149,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define THETA NUMBER("rope_theta", rope.theta, 1, MAX_THETA)
 #define ROPE_OBJECTS \
     FIELD("rope_scaling", ROPE, rope, 0, 0), FIELD("rope_parameters", ROPE, rope, 0, 0)
+#define NO_ROPE IGNORED("partial_rotary_factor rope_parameters rope_scaling rope_theta")
 #define PARTIAL NUMBER("partial_rotary_factor", rope.partial_rotary_factor, 1e-6, 1)
 #define ATTENTION_BIAS FLAG("attention_bias", bias)
 #define NORM_EPS NUMBER("rms_norm_eps", norm_eps, 0, 1)
@@ -219,7 +240,7 @@ extern const char *const attn_model_prefixes[]; /* "model." and none */
 /* Settings are nested under text_config, whose model_type is `subtype`. */
 #define NESTED(type, subtype)                                           \
     FAMILY(type), .subconfig = "text_config", .submodel_type = subtype, \
-                  .prefixes = attn_model_prefixes
+                  .prefixes = attn_model_prefixes, .wrapped = true
 
 /* Sizes of the class, for a nested object that leaves them out. */
 #define INNER(width, heads, layers, positions) .inner = {width, heads, layers, positions}

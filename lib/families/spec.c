@@ -80,6 +80,8 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
     spec->hidden_size = hf->hidden_size;
     spec->key_size = hf->key_size != 0 ? hf->key_size : spec->hidden_size;
     spec->value_size = hf->value_size != 0 ? hf->value_size : spec->hidden_size;
+    if (hf->is_cross && hf->encoder_size != 0)
+        spec->key_size = spec->value_size = hf->encoder_size;
     spec->num_heads = hf->num_heads;
     spec->num_kv_heads = hf->num_kv_heads != 0 ? hf->num_kv_heads : hf->num_heads;
     if (r->config->family->kv_by_flags && !hf->grouped)
@@ -232,6 +234,9 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
     if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
         return attn_refuse_key(r, ATTN_MALFORMED, "pos_att_type",
                                " contradicts another position bias");
+    if (hf->relative_key == 1 && (hf->alibi || hf->buckets != 0 || hf->position_terms != 0))
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, relative_key),
+                               " contradicts another position bias");
     if (hf->position_terms != 0)
         return resolve_disentangled(spec, r);
     if (hf->unsaid_bias_1d || hf->unsaid_bias_2d)
@@ -241,10 +246,13 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
     if (hf->relative_key == 1)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_RELATIVE_KEY,
-            .max_distance = hf->max_distance,
+            .max_distance = !hf->relative_backward ? hf->max_distance
+                            : hf->max_after > 0    ? hf->max_after - 1
+                                                   : 0,
             .max_after = hf->max_after,
+            .backward = hf->relative_backward,
             .content_to_position = true,
-            .own_table = true,
+            .own_table = !hf->relative_backward,
         };
     else if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
@@ -260,6 +268,7 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
             .max_distance = hf->max_distance,
             .bidirectional = !hf->is_causal,
             .gated = hf->gated_bias,
+            .own_table = hf->own_tables,
         };
     return true;
 }
@@ -358,6 +367,29 @@ static bool resolve_types(struct attn_resolution *r)
             config->types[i] = ATTN_LAYER_FULL;
     }
     return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types) && check_differing(r);
+}
+
+/* Marks the layers that are another stack's: those listed as cross-attention where this stack is
+ * not, the others where it is. */
+static bool resolve_stack(struct attn_resolution *r)
+{
+    struct attn_config *config = r->config;
+    const char *key = ATTN_KEY(r, num_cross_layers);
+    size_t listed = 0;
+    if (key[0] == '\0')
+        return true;
+    for (size_t i = config->num_layers; i < ATTN_MAX_LAYERS; i++)
+        if (config->crosses[i])
+            return attn_refuse_key(r, ATTN_OUT_OF_RANGE, key, " has %zu, there are %zu layers", i,
+                                   config->num_layers);
+    for (size_t i = 0; i < config->num_layers; i++) {
+        listed += config->crosses[i];
+        if (config->crosses[i] != config->hf.is_cross)
+            config->types[i] = ATTN_LAYER_ELSEWHERE;
+    }
+    return (listed != 0 && listed != config->num_layers) ||
+           attn_refuse_key(r, ATTN_MALFORMED, key, " must list some of %zu layers, it lists %zu",
+                           config->num_layers, listed);
 }
 
 static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
@@ -478,8 +510,9 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     if (hf->keys_as_values && hf->num_global_kv_heads != 0)
         full->num_kv_heads = hf->num_global_kv_heads;
     if (hf->use_sliding_window && hf->sliding_window != 0)
-        sliding->sliding_window =
-            hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
+        sliding->sliding_window = hf->bidirectional || hf->half_window
+                                      ? hf->sliding_window / 2 + 1
+                                      : hf->sliding_window + hf->closed_window;
 }
 
 bool attn_resolve(struct attn_resolution *r)
@@ -507,8 +540,8 @@ bool attn_resolve(struct attn_resolution *r)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
-    return check_window(r) && resolve_types(r) && check_layer_heads(r) && check_sharing(r) &&
-           resolve_rotating(r) && resolve_rope(r);
+    return check_window(r) && resolve_types(r) && resolve_stack(r) && check_layer_heads(r) &&
+           check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
 }
 
 bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)

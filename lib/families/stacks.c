@@ -1,8 +1,9 @@
-/* stacks.c: rows of architectures with an encoder and a decoder, three stacks each: T5 and mT5,
- * BART and mBART, Whisper.  Data only.  Sources: as in llama.c. */
+/* stacks.c: rows of architectures with an encoder and a decoder, three stacks each: T5, BART,
+ * Whisper and those after them; decoders over another model's encoder.  Data only.  Sources: as in
+ * llama.c, and v5.15.0 of it for what came after mBART and Whisper. */
 #include "families/rows.h"
 
-/* ---- t5, mt5: scores are not scaled; block 0 holds the position bias of its stack ------------ */
+/* ---- t5 and its kin: scores are not scaled; block 0 holds the position bias of its stack ---- */
 
 #define T5_SIZES D_MODEL, HEADS_AS("num_heads"), SIZE("d_kv", head_dim, ATTN_MAX_HEAD_DIM)
 
@@ -10,45 +11,69 @@
 #define T5_DECODER_LAYERS \
     LAYERS_AS("num_decoder_layers"), SIZE("num_layers", num_layers_fallback, ATTN_MAX_LAYERS)
 
-#define T5_IGNORED                                                                       \
-    IGNORED("dense_act_fn feed_forward_proj is_decoder is_encoder_decoder is_gated_act " \
-            "n_positions scale_decoder_outputs")
+#define T5_IGNORED                                                                             \
+    IGNORED("add_router_probs batch_prioritized_routing dense_act_fn encoder_sparse_step "     \
+            "expert_capacity feed_forward_proj is_decoder is_encoder_decoder is_gated_act "    \
+            "n_positions num_selected_experts num_sparse_decoder_layers "                      \
+            "num_sparse_encoder_layers router_bias router_dtype router_ignore_padding_tokens " \
+            "router_type router_z_loss_coef scalable_attention scale_decoder_outputs")
 
-static const struct attn_hf_key t5_encoder_keys[] =
-    KEY_LIST(T5_SIZES, LAYERS_AS("num_layers"), IGNORED("num_decoder_layers"), BUCKETS, T5_IGNORED);
-static const struct attn_hf_key t5_decoder_keys[] =
-    KEY_LIST(T5_SIZES, T5_DECODER_LAYERS, BUCKETS, T5_IGNORED);
-static const struct attn_hf_key t5_cross_keys[] =
-    KEY_LIST(T5_SIZES, T5_DECODER_LAYERS,
-             IGNORED("relative_attention_num_buckets relative_attention_max_distance"), T5_IGNORED);
+#define T5_ENCODER_KEYS \
+    T5_SIZES, LAYERS_AS("num_layers"), IGNORED("num_decoder_layers"), BUCKETS, T5_IGNORED
+#define T5_DECODER_KEYS T5_SIZES, T5_DECODER_LAYERS, BUCKETS, T5_IGNORED
+#define T5_CROSS_KEYS            \
+    T5_SIZES, T5_DECODER_LAYERS, \
+        IGNORED("relative_attention_num_buckets relative_attention_max_distance"), T5_IGNORED
 
-#define T5_SELF(stack)                                                                   \
-    WEIGHTS(stack ".block.*.layer.0.SelfAttention.", "q", "k", "v", "o"),                \
-        TENSOR(stack ".block.0.layer.0.SelfAttention.relative_attention_bias.weight", Q, \
-               POSITION_BIAS)
+static const struct attn_hf_key t5_encoder_keys[] = KEY_LIST(T5_ENCODER_KEYS);
+static const struct attn_hf_key t5_decoder_keys[] = KEY_LIST(T5_DECODER_KEYS);
+static const struct attn_hf_key t5_cross_keys[] = KEY_LIST(T5_CROSS_KEYS);
+
+/* `block` is that of the position bias: 0, or each one's own. */
+#define T5_TENSORS(stack, module, block)                                                        \
+    TENSORS(WEIGHTS(stack ".block.*.layer." module ".", "q", "k", "v", "o"),                    \
+            TENSOR(stack ".block." block ".layer." module ".relative_attention_bias.weight", Q, \
+                   POSITION_BIAS))
 #define T5_STACK(type, part) FAMILY(type), .stack = part, PREFIXES(""), .unbiased = ATTN_PROJ_ALL
 #define T5_BIAS .head_dim = 64, .buckets = 32, .max_distance = 128
 
-#define T5_DECODER(type)                                                             \
-    T5_STACK(type, "decoder"), .keys = t5_decoder_keys, TENSORS(T5_SELF("decoder")), \
-                               DEFAULTS(T5_BIAS, .is_causal = true)
-#define T5_ENCODER(type)                                                             \
-    T5_STACK(type, "encoder"), .keys = t5_encoder_keys, TENSORS(T5_SELF("encoder")), \
-                               DEFAULTS(T5_BIAS)
-#define T5_CROSS(type)                                                                    \
+#define T5_DECODER(type, block, ...)                                            \
+    T5_STACK(type, "decoder"), T5_TENSORS("decoder", "0.SelfAttention", block), \
+        DEFAULTS(T5_BIAS, .is_causal = true, __VA_ARGS__)
+#define T5_ENCODER(type, block, ...)                                            \
+    T5_STACK(type, "encoder"), T5_TENSORS("encoder", "0.SelfAttention", block), \
+        DEFAULTS(T5_BIAS, __VA_ARGS__)
+#define T5_CROSS(type, ...)                                                               \
     T5_STACK(type, "cross"),                                                              \
-        .keys = t5_cross_keys,                                                            \
         TENSORS(WEIGHTS("decoder.block.*.layer.1.EncDecAttention.", "q", "k", "v", "o")), \
-        DEFAULTS(.head_dim = 64, .is_cross = true)
+        DEFAULTS(.head_dim = 64, .is_cross = true, __VA_ARGS__)
 
-ROW(t5_decoder, T5_DECODER("t5"));
-ROW(t5_encoder, T5_ENCODER("t5"));
-ROW(t5_cross, T5_CROSS("t5"));
-ROW(mt5_decoder, T5_DECODER("mt5"));
-ROW(mt5_encoder, T5_ENCODER("mt5"));
-ROW(mt5_cross, T5_CROSS("mt5"));
+/* The rows of a family with T5's keys; last, what a decoder has by default. */
+#define T5(row, type, ...)                                                           \
+    ROW(row##_decoder, T5_DECODER(type, "0", __VA_ARGS__), .keys = t5_decoder_keys); \
+    ROW(row##_encoder, T5_ENCODER(type, "0", ), .keys = t5_encoder_keys);            \
+    ROW(row##_cross, T5_CROSS(type, __VA_ARGS__), .keys = t5_cross_keys)
 
-/* ---- The stacks of bart, mbart and whisper --------------------------------------------------- */
+T5(t5, "t5", );
+T5(mt5, "mt5", );
+T5(switch_transformers, "switch_transformers", .num_layers = 12);
+
+/* Every layer has a position bias. */
+ROW(umt5_decoder, T5_DECODER("umt5", "*", .own_tables = true), KEYS(T5_DECODER_KEYS));
+ROW(umt5_encoder, T5_ENCODER("umt5", "*", .own_tables = true), KEYS(T5_ENCODER_KEYS));
+ROW(umt5_cross, T5_CROSS("umt5", ), KEYS(T5_CROSS_KEYS));
+
+/* The encoder sees local_radius tokens on both sides. */
+#define LONGT5_IGNORED IGNORED("encoder_attention_type global_block_size local_radius")
+ROW(longt5_decoder, T5_DECODER("longt5", "0", ), KEYS(T5_DECODER_KEYS, LONGT5_IGNORED));
+ROW(longt5_encoder, T5_STACK("longt5", "encoder"),
+    T5_TENSORS("encoder", "0.LocalSelfAttention", "0"),
+    KEYS(T5_ENCODER_KEYS, SIZE("local_radius", sliding_window, MAX_POSITION),
+         FIXED("encoder_attention_type", "\"local\""), IGNORED("global_block_size")),
+    DEFAULTS(T5_BIAS, SLIDES, .sliding_window = 127, .closed_window = true));
+ROW(longt5_cross, T5_CROSS("longt5", ), KEYS(T5_CROSS_KEYS, LONGT5_IGNORED));
+
+/* ---- bart and its kin, whisper --------------------------------------------------------------- */
 
 #define ENCODER_SIZES                                                                              \
     D_MODEL, HIDDEN_SIZE, HEADS_AS("encoder_attention_heads"), HEADS, LAYERS_AS("encoder_layers"), \
@@ -60,34 +85,50 @@ ROW(mt5_cross, T5_CROSS("mt5"));
     IGNORED("decoder_ffn_dim decoder_layerdrop encoder_ffn_dim encoder_layerdrop init_std " \
             "is_encoder_decoder num_hidden_layers scale_embedding")
 
-#define STACK(type, part, path, ...)                              \
-    DECODER(type), .stack = part, DEFAULTS(ENCODER, __VA_ARGS__), \
-                   TENSORS(MAPS(path "_attn.", "q_proj", "k_proj", "v_proj", "out_proj"))
-#define DECODER_STACK(type) STACK(type, "decoder", "decoder.layers.*.self", .is_causal = true)
-#define ENCODER_STACK(type) STACK(type, "encoder", "encoder.layers.*.self", )
-#define CROSS_STACK(type) STACK(type, "cross", "decoder.layers.*.encoder", .is_cross = true)
+/* A stack by the path of its modules. */
+#define STACK(part, path, ...)                     \
+    .stack = part, DEFAULTS(ENCODER, __VA_ARGS__), \
+    TENSORS(MAPS(path "_attn.", "q_proj", "k_proj", "v_proj", "out_proj"))
+#define SELF_STACK STACK("decoder", "decoder.layers.*.self", .is_causal = true)
+#define ENCODER_STACK STACK("encoder", "encoder.layers.*.self", )
+#define CROSS_STACK STACK("cross", "decoder.layers.*.encoder", .is_cross = true)
 
-#define BART_KEYS                                                                            \
-    POSITIONS, STACKS_IGNORED,                                                               \
-        IGNORED("add_bias_logits add_final_layer_norm classif_dropout extra_pos_embeddings " \
-                "force_bos_token_to_be_generated normalize_before normalize_embedding "      \
-                "static_position_embeddings")
+/* The rows of a family whose keys are class_decoder_keys and class_encoder_keys. */
+#define STACKS(row, type, class, without)                                          \
+    ROW(row##_decoder, DECODER(type), SELF_STACK, .keys = class##_decoder_keys,    \
+        .unbiased = without);                                                      \
+    ROW(row##_encoder, DECODER(type), ENCODER_STACK, .keys = class##_encoder_keys, \
+        .unbiased = without);                                                      \
+    ROW(row##_cross, DECODER(type), CROSS_STACK, .keys = class##_decoder_keys, .unbiased = without)
+
+/* A prompt of mvp would put keys of its own before those of tokens. */
+#define BART_KEYS                                                                          \
+    POSITIONS, STACKS_IGNORED, FIXED("use_prompt", "false"),                               \
+        IGNORED("add_bias_logits add_final_layer_norm classif_dropout decoder_vocab_size " \
+                "do_blenderbot_90_layernorm extra_layer_norm extra_pos_embeddings "        \
+                "force_bos_token_to_be_generated layernorm_embedding layernorm_variant "   \
+                "normalize_before normalize_embedding prompt_length prompt_mid_dim "       \
+                "share_encoder_decoder_embeddings static_position_embeddings")
 static const struct attn_hf_key bart_encoder_keys[] = KEY_LIST(ENCODER_SIZES, BART_KEYS);
 static const struct attn_hf_key bart_decoder_keys[] = KEY_LIST(DECODER_STACK_SIZES, BART_KEYS);
 
-ROW(bart_decoder, DECODER_STACK("bart"), .keys = bart_decoder_keys);
-ROW(bart_encoder, ENCODER_STACK("bart"), .keys = bart_encoder_keys);
-ROW(bart_cross, CROSS_STACK("bart"), .keys = bart_decoder_keys);
-ROW(mbart_decoder, DECODER_STACK("mbart"), .keys = bart_decoder_keys);
-ROW(mbart_encoder, ENCODER_STACK("mbart"), .keys = bart_encoder_keys);
-ROW(mbart_cross, CROSS_STACK("mbart"), .keys = bart_decoder_keys);
+STACKS(bart, "bart", bart, 0);
+STACKS(mbart, "mbart", bart, 0);
+STACKS(m2m_100, "m2m_100", bart, 0);
+STACKS(marian, "marian", bart, 0);
+STACKS(pegasus, "pegasus", bart, 0);
+STACKS(blenderbot, "blenderbot", bart, 0);
+STACKS(blenderbot_small, "blenderbot-small", bart, 0);
+STACKS(mvp, "mvp", bart, 0);
+STACKS(plbart, "plbart", bart, 0);
 
-/* Whisper's keys have no bias. */
-#define WHISPER_IGNORED                                                                           \
-    STACKS_IGNORED,                                                                               \
-        IGNORED("apply_spec_augment classifier_proj_size forced_decoder_ids mask_feature_length " \
-                "mask_feature_min_masks mask_feature_prob mask_time_length mask_time_min_masks "  \
-                "mask_time_prob median_filter_width num_mel_bins use_weighted_layer_sum")
+#define WHISPER_IGNORED                                                                          \
+    STACKS_IGNORED,                                                                              \
+        IGNORED("apply_spec_augment classifier_proj_size conv_channels conv_kernel_sizes "       \
+                "forced_decoder_ids input_channels input_feat_per_channel mask_feature_length "  \
+                "mask_feature_min_masks mask_feature_prob mask_time_length mask_time_min_masks " \
+                "mask_time_prob median_filter_width num_conv_layers num_mel_bins "               \
+                "use_weighted_layer_sum")
 static const struct attn_hf_key whisper_encoder_keys[] =
     KEY_LIST(ENCODER_SIZES, SIZE("max_source_positions", max_position, MAX_POSITION),
              IGNORED("max_target_positions"), WHISPER_IGNORED);
@@ -95,8 +136,160 @@ static const struct attn_hf_key whisper_decoder_keys[] =
     KEY_LIST(DECODER_STACK_SIZES, SIZE("max_target_positions", max_position, MAX_POSITION),
              IGNORED("max_source_positions"), WHISPER_IGNORED);
 
-ROW(whisper_decoder, DECODER_STACK("whisper"), .keys = whisper_decoder_keys,
-    .unbiased = ATTN_PROJ_K);
-ROW(whisper_encoder, ENCODER_STACK("whisper"), .keys = whisper_encoder_keys,
-    .unbiased = ATTN_PROJ_K);
-ROW(whisper_cross, CROSS_STACK("whisper"), .keys = whisper_decoder_keys, .unbiased = ATTN_PROJ_K);
+STACKS(whisper, "whisper", whisper, ATTN_PROJ_K);
+STACKS(speech_to_text, "speech_to_text", whisper, 0);
+
+/* ---- speecht5: relative keys in the encoder, one table for all layers ------------------------ */
+
+#define SPEECHT5(path) FAMILY("speecht5"), PREFIXES("speecht5." path, path)
+#define SPEECHT5_IGNORED                                                                           \
+    STACKS_IGNORED,                                                                                \
+        IGNORED("apply_spec_augment conv_bias conv_dim conv_kernel conv_stride "                   \
+                "feat_extract_activation feat_extract_norm feat_proj_dropout "                     \
+                "guided_attention_loss_num_heads guided_attention_loss_scale "                     \
+                "guided_attention_loss_sigma mask_feature_length mask_feature_min_masks "          \
+                "mask_feature_prob mask_time_length mask_time_min_masks mask_time_prob "           \
+                "max_speech_positions max_text_positions num_conv_pos_embedding_groups "           \
+                "num_conv_pos_embeddings num_feat_extract_layers num_mel_bins positional_dropout " \
+                "reduction_factor speaker_embedding_dim speech_decoder_postnet_dropout "           \
+                "speech_decoder_postnet_kernel speech_decoder_postnet_layers "                     \
+                "speech_decoder_postnet_units speech_decoder_prenet_dropout "                      \
+                "speech_decoder_prenet_layers speech_decoder_prenet_units "                        \
+                "use_guided_attention_loss")
+static const struct attn_hf_key speecht5_encoder_keys[] =
+    KEY_LIST(ENCODER_SIZES, SIZE("encoder_max_relative_position", max_after, ATTN_MAX_BUCKETS),
+             SPEECHT5_IGNORED);
+static const struct attn_hf_key speecht5_decoder_keys[] =
+    KEY_LIST(DECODER_STACK_SIZES, IGNORED("encoder_max_relative_position"), SPEECHT5_IGNORED);
+
+ROW(speecht5_decoder, SPEECHT5("decoder.wrapped_decoder."), .stack = "decoder",
+    .keys = speecht5_decoder_keys, DEFAULTS(ENCODER, .is_causal = true),
+    TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "out_proj")));
+ROW(speecht5_encoder, SPEECHT5("encoder.wrapped_encoder."), .stack = "encoder",
+    .keys = speecht5_encoder_keys,
+    DEFAULTS(ENCODER, .relative_key = 1, .max_after = 160, .relative_backward = true),
+    TENSORS(MAPS("layers.*.attention.", "q_proj", "k_proj", "v_proj", "out_proj"),
+            TENSOR("embed_positions.pe_k.weight", Q, POSITION_BIAS)));
+ROW(speecht5_cross, SPEECHT5("decoder.wrapped_decoder."), .stack = "cross",
+    .keys = speecht5_decoder_keys, DEFAULTS(ENCODER, .is_cross = true),
+    TENSORS(MAPS("layers.*.encoder_attn.", "q_proj", "k_proj", "v_proj", "out_proj")));
+
+/* ---- moonshine: neighbouring pairs of nearly the whole head rotate --------------------------- */
+
+#define MOONSHINE_HEADS(part)                                                                     \
+    HIDDEN_SIZE, HEADS_AS(part "_num_attention_heads"), KV_HEADS_AS(part "_num_key_value_heads"), \
+        LAYERS_AS(part "_num_hidden_layers")
+#define MOONSHINE_KEYS(part, other)                                                 \
+    MOONSHINE_HEADS(part), ATTENTION_BIAS,                                          \
+        IGNORED(other "_num_attention_heads " other "_num_hidden_layers " other     \
+                      "_num_key_value_heads decoder_hidden_act encoder_hidden_act " \
+                      "is_encoder_decoder pad_head_dim_to_multiple_of")
+#define MOONSHINE_ROPE PARTIAL, THETA, ROPE_OBJECTS
+#define MOONSHINE(part, path, ...)                                                              \
+    DECODER("moonshine"), .stack = part, .unbiased = ATTN_PROJ_O,                               \
+                          TENSORS(MAPS(path "_attn.", "q_proj", "k_proj", "v_proj", "o_proj")), \
+                          DEFAULTS(.scale_attn_weights = true, __VA_ARGS__)
+#define MOONSHINE_ROTATES ROPE(10000, .interleaved = true, .partial_rotary_factor = 0.9)
+
+ROW(moonshine_decoder,
+    MOONSHINE("decoder", "decoder.layers.*.self", .is_causal = true, MOONSHINE_ROTATES),
+    KEYS(MOONSHINE_KEYS("decoder", "encoder"), POSITIONS, MOONSHINE_ROPE));
+ROW(moonshine_encoder, MOONSHINE("encoder", "encoder.layers.*.self", MOONSHINE_ROTATES),
+    KEYS(MOONSHINE_KEYS("encoder", "decoder"), IGNORED("max_position_embeddings"), MOONSHINE_ROPE));
+ROW(moonshine_cross, MOONSHINE("cross", "decoder.layers.*.encoder", .is_cross = true),
+    KEYS(MOONSHINE_KEYS("decoder", "encoder"), IGNORED("max_position_embeddings"), NO_ROPE));
+
+/* ---- t5gemma: gemma2 in three attentions ----------------------------------------------------- */
+
+/* The window of the encoder holds sliding_window tokens on each side, as in Hugging Face v5.15.0;
+ * v4.57.6 had one less. */
+#define T5GEMMA_KEYS                                                                       \
+    HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, LAYERS, ATTENTION_BIAS, SCALE_OF, SOFTCAP,     \
+        IGNORED("dropout_rate classifier_dropout_rate final_logit_softcapping is_decoder " \
+                "is_encoder_decoder")
+#define T5GEMMA_ROPE POSITIONS, WINDOW, LAYER_TYPES, THETA, ROPE_OBJECTS
+#define T5GEMMA(part, object, path, ...)                                                  \
+    FAMILY("t5gemma"),                                                                    \
+        .stack = part, .subconfig = object, .submodel_type = "t5_gemma_module",           \
+        PREFIXES("model." object ".", object "."),                                        \
+        TENSORS(MAPS("layers.*." path "_attn.", "q_proj", "k_proj", "v_proj", "o_proj")), \
+        DEFAULTS(.scale_attn_weights = true, .num_kv_heads = 4, .head_dim = 256,          \
+                 .query_pre_attn_scalar = 256, .softcap = 50, __VA_ARGS__)
+#define T5GEMMA_SLIDES SLIDES, .sliding_window = 4096, .sliding_period = 2, ROPE(10000)
+
+ROW(t5gemma_decoder, T5GEMMA("decoder", "decoder", "self", .is_causal = true, T5GEMMA_SLIDES),
+    KEYS(T5GEMMA_KEYS, T5GEMMA_ROPE));
+ROW(t5gemma_encoder, T5GEMMA("encoder", "encoder", "self", T5GEMMA_SLIDES, .closed_window = true),
+    KEYS(T5GEMMA_KEYS, T5GEMMA_ROPE));
+ROW(t5gemma_cross, T5GEMMA("cross", "decoder", "cross", .is_cross = true),
+    KEYS(T5GEMMA_KEYS, WIDTH_OF("encoder"),
+         IGNORED("layer_types max_position_embeddings sliding_window"), NO_ROPE));
+
+/* ---- Decoders over another model's encoder --------------------------------------------------- */
+
+/* TrOCR and Donut, whose decoder is mBART's; the encoder is a model of its own. */
+#define VISION_DECODER                                                                        \
+    FAMILY("vision-encoder-decoder"), .subconfig = "decoder", .submodel_type = "trocr mbart", \
+                                      PREFIXES("decoder.model.")
+static const struct attn_hf_key vision_decoder_keys[] =
+    KEY_LIST(DECODER_STACK_SIZES, BART_KEYS,
+             SIZE("cross_attention_hidden_size", encoder_size, ATTN_MAX_HIDDEN_SIZE),
+             IGNORED("add_cross_attention is_decoder use_learned_position_embeddings"));
+
+ROW(vision_decoder, VISION_DECODER, SELF_STACK, .keys = vision_decoder_keys);
+ROW(vision_cross, VISION_DECODER, CROSS_STACK, .keys = vision_decoder_keys);
+
+/* MusicGen's decoders; that of musicgen_melody has the text before its tokens, and no
+ * cross-attention. */
+static const struct attn_hf_key musicgen_keys[] =
+    KEY_LIST(SIZES, POSITIONS,
+             IGNORED("audio_channels ffn_dim is_decoder is_encoder_decoder num_codebooks "
+                     "scale_embedding"));
+#define MUSICGEN(type)                                                      \
+    FAMILY(type), .subconfig = "decoder", .submodel_type = type "_decoder", \
+                  PREFIXES("decoder.model.")
+
+ROW(musicgen_decoder, MUSICGEN("musicgen"), SELF_STACK, .keys = musicgen_keys,
+    .unbiased = ATTN_PROJ_ALL);
+ROW(musicgen_cross, MUSICGEN("musicgen"), CROSS_STACK, .keys = musicgen_keys,
+    .unbiased = ATTN_PROJ_ALL);
+ROW(musicgen_melody, MUSICGEN("musicgen_melody"), SELF_STACK, .keys = musicgen_keys,
+    .unbiased = ATTN_PROJ_ALL);
+
+/* blip: BERT's layers over those of an image.  Hugging Face's class takes the width of its vision
+ * model in place of encoder_hidden_size. */
+#define BLIP(part, object)                                        \
+    FAMILY("blip"), .stack = part, .subconfig = object "_config", \
+                    .subconfig_dict = object "_config_dict",      \
+                    .submodel_type = "blip_" object "_model"
+#define BLIP_TEXT(part, module)                                                             \
+    BLIP(part, "text"), PREFIXES("text_decoder.bert."),                                     \
+        TENSORS(MAPS("encoder.layer.*." module ".", "self.query", "self.key", "self.value", \
+                     "output.dense"))
+#define BLIP_SIZES(heads) .hidden_size = 768, .num_layers = 12, .num_heads = heads
+#define BLIP_IGNORED IGNORED("add_cross_attention encoder_hidden_size projection_dim")
+
+ROW(blip_text, BLIP_TEXT("text", "attention"),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal), BLIP_IGNORED),
+    DEFAULTS(ENCODER, BLIP_SIZES(8), .is_causal = true));
+ROW(blip_vision, BLIP("vision", "vision"), PREFIXES("vision_model."),
+    TENSORS(FUSED("encoder.layers.*.self_attn.", "qkv", "projection")),
+    KEYS(SIZES, IGNORED("image_size num_channels patch_size projection_dim")),
+    DEFAULTS(ENCODER, BLIP_SIZES(12)));
+ROW(blip_cross, BLIP_TEXT("cross", "crossattention"),
+    KEYS(SIZES, WIDTH_OF("vision_config"), BLIP_IGNORED,
+         IGNORED("is_decoder max_position_embeddings")),
+    DEFAULTS(ENCODER, BLIP_SIZES(8), .encoder_size = 768, .is_cross = true));
+
+/* mllama: some layers of Llama attend over an image in place of the tokens. */
+#define MLLAMA(part) NESTED("mllama", "mllama_text_model"), .stack = part, .unbiased = ATTN_PROJ_ALL
+
+ROW(mllama_decoder, MLLAMA("decoder"), .tensors = attn_llama_tensors,
+    KEYS(DECODER_KEYS, CROSS_LAYERS), DEFAULTS(CAUSAL, .num_kv_heads = 8, ROPE(500000)));
+ROW(mllama_cross, MLLAMA("cross"),
+    TENSORS(WEIGHTS("layers.*.cross_attn.", "q_proj", "k_proj", "v_proj", "o_proj"),
+            NORM("layers.*.cross_attn.q_norm", Q), NORM("layers.*.cross_attn.k_norm", K)),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, NORM_EPS, CROSS_LAYERS,
+         IGNORED("max_position_embeddings"), NO_ROPE),
+    DEFAULTS(.is_cross = true, .scale_attn_weights = true, .num_kv_heads = 8, .qk_norm = true,
+             .norm_eps = 1e-5));

@@ -147,6 +147,12 @@ struct destination {
     size_t head, tile, row, number; /* strides of a head, 64 rows, a row among them, a number */
 };
 
+static float *place(const struct destination *to, size_t head, size_t row, size_t number)
+{
+    return to->data + head * to->head + row / ATTN_TILE * to->tile + row % ATTN_TILE * to->row +
+           number * to->number;
+}
+
 static enum attn_status project(const struct destination *to, const struct attn_linear *linear,
                                 const float *table, size_t rows, size_t head_dim,
                                 struct attn_error *error)
@@ -161,16 +167,16 @@ static enum attn_status project(const struct destination *to, const struct attn_
                                  "rel_embeddings: row %zu is projected to %g, at most %g is "
                                  "allowed",
                                  r, (double)sum, (double)ATTN_MAX_MAGNITUDE);
-            to->data[o / head_dim * to->head + r / ATTN_TILE * to->tile + r % ATTN_TILE * to->row +
-                     o % head_dim * to->number] = sum;
+            *place(to, o / head_dim, r, o % head_dim) = sum;
         }
     return ATTN_OK;
 }
 
-/* Relative keys: the table's rows, from the last to the first, for each head. */
+/* Relative keys: the table's rows for each head, as distances i - j ascend. */
 static enum attn_status copy_keys(struct attn_layer *layer, size_t rows, struct attn_error *error)
 {
     const size_t d = layer->spec.head_dim, tiles = layer->relative.tiles;
+    const bool backward = layer->spec.position_bias.backward;
     const enum attn_status status = attn_check_magnitudes(
         layer->bias_table, attn_mul(rows, d), ATTN_MAX_MAGNITUDE, "distance_embedding", error);
     for (size_t h = 0; h < layer->spec.num_heads && status == ATTN_OK; h++)
@@ -178,7 +184,7 @@ static enum attn_status copy_keys(struct attn_layer *layer, size_t rows, struct 
             for (size_t i = 0; i < d; i++)
                 layer->relative
                     .keys[((h * tiles + x / ATTN_TILE) * d + i) * ATTN_TILE + x % ATTN_TILE] =
-                    layer->bias_table[(rows - 1 - x) * d + i];
+                    layer->bias_table[(backward ? x : rows - 1 - x) * d + i];
     return status;
 }
 

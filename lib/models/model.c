@@ -48,9 +48,12 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
         if (attn_config_attends(config, layer))
             model->indices[model->num_resident++] = layer;
         else if (chosen != NULL)
-            return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                             "layers has %zu, which is %s and is not computed", layer,
-                             attn_layer_types[config->types[layer]]);
+            return config->types[layer] == ATTN_LAYER_ELSEWHERE
+                       ? attn_fail(error, ATTN_UNSUPPORTED, "layers",
+                                   "layers has %zu, which is a layer of another stack", layer)
+                       : attn_fail(error, ATTN_UNSUPPORTED, "layers",
+                                   "layers has %zu, which is %s and is not computed", layer,
+                                   attn_layer_types[config->types[layer]]);
     }
     if (model->num_resident == 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "layers",
@@ -100,7 +103,11 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
                                   const struct attn_model_options *options,
                                   struct attn_error *error)
 {
-    const char *stack = options != NULL ? options->stack : NULL;
+    const struct attn_config_options reading = {
+        .family = family,
+        .stack = options != NULL ? options->stack : NULL,
+        .ignore_keys = options != NULL ? options->ignore_keys : NULL,
+    };
     struct attn_checksum sum;
     if (options != NULL) {
         model->threads = options->threads;
@@ -109,7 +116,7 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
     }
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
-    enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
+    enum attn_status status = attn_config_read_with(&model->config, &reading, text, length, error);
     if (status == ATTN_OK && model->checkpoint != NULL &&
         model->config.hf.quantization.method == ATTN_QUANT_NONE)
         status = attn_quantization_read_beside(&model->config.hf.quantization, &sum,
@@ -312,7 +319,8 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .is_mapped = model->mapped.memory != NULL,
     };
     for (size_t i = 0; i < model->config.num_layers; i++)
-        out->num_linear_layers += !attn_config_attends(&model->config, i);
+        out->num_linear_layers += !attn_config_attends(&model->config, i) &&
+                                  model->config.types[i] != ATTN_LAYER_ELSEWHERE;
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
         if (attn_model_weights_of(model, i) == i)

@@ -79,6 +79,7 @@ static json_t *rope_json(const struct attn_rope_spec *rope)
 
 static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
 {
+    json_t *json = json_null();
     switch (bias->type) {
     case ATTN_BIAS_NONE:
         break;
@@ -86,21 +87,27 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
         return json_pack("{s:s, s:f, s:b, s:b}", "type", "alibi", "scale", bias->scale, "bfloat16",
                          bias->bfloat16, "by_slot", bias->by_slot);
     case ATTN_BIAS_DISENTANGLED:
-        return json_pack("{s:s, s:I, s:I, s:b, s:b, s:b}", "type", "disentangled", "buckets",
+        json = json_pack("{s:s, s:I, s:I, s:b, s:b}", "type", "disentangled", "buckets",
                          (json_int_t)bias->buckets, "max_distance", (json_int_t)bias->max_distance,
                          "content_to_position", bias->content_to_position, "position_to_content",
-                         bias->position_to_content, "own_projections", bias->own_projections);
+                         bias->position_to_content);
+        if (bias->own_projections)
+            srv_document_set(&json, "own_projections", json_true());
+        break;
     case ATTN_BIAS_T5:
-        return json_pack("{s:s, s:I, s:I, s:b, s:b}", "type", "t5", "buckets",
-                         (json_int_t)bias->buckets, "max_distance", (json_int_t)bias->max_distance,
-                         "bidirectional", bias->bidirectional, "gated", bias->gated);
+        json = json_pack("{s:s, s:I, s:I, s:b}", "type", "t5", "buckets", (json_int_t)bias->buckets,
+                         "max_distance", (json_int_t)bias->max_distance, "bidirectional",
+                         bias->bidirectional);
+        if (bias->gated)
+            srv_document_set(&json, "gated", json_true());
+        break;
     case ATTN_BIAS_RELATIVE_KEY:
         return json_pack("{s:s, s:I, s:I}", "type", "relative_key", "max_distance",
                          (json_int_t)bias->max_distance, "max_after", (json_int_t)bias->max_after);
     case ATTN_BIAS_GRID:
         return json_pack("{s:s, s:I}", "type", "grid", "grid", (json_int_t)bias->grid);
     }
-    return json_null();
+    return json;
 }
 
 static const char *mask_kind(const struct attn_layer_spec *spec)

@@ -25,10 +25,11 @@ extern const char *const srv_stack_names[SRV_STACKS];
 
 struct srv_model_entry {
     char name[SRV_ID_MAX + 1];
-    char *path;     /* a checkpoint directory, or NULL */
-    char *random;   /* the JSON text of a `random` object, or NULL */
-    char *config;   /* that of a `config` object, in place of config.json, or NULL */
-    size_t *layers; /* [num_layers] or NULL: all */
+    char *path;        /* a checkpoint directory, or NULL */
+    char *random;      /* the JSON text of a `random` object, or NULL */
+    char *config;      /* that of a `config` object, in place of config.json, or NULL */
+    char *ignore_keys; /* keys of the configuration that are passed over, with blanks between */
+    size_t *layers;    /* [num_layers] or NULL: all */
     size_t num_layers;
     const char *stack;            /* of srv_stack_names, or NULL: the default */
     bool has_dtype, has_kv_dtype; /* false: the options dtype and kv_dtype say it */

@@ -1,10 +1,10 @@
 /* models.c: the models that the configuration names: the list `models` of the file, and
  * NAME=DIR of ATTN_MODELS and --model.
  *
- * An entry is {"name", "path", "config"?: {..}, "layers"?, "stack"?} for a checkpoint or {"name",
- * "random": {..}}, either with "dtype"? and "kv_dtype"?.  A table has the keys and the function
- * that reads each.  The library checks the contents of `config` and `random`, so these are kept as
- * text. */
+ * An entry is {"name", "path", "config"?: {..}, "ignore_keys"?, "layers"?, "stack"?} for a
+ * checkpoint or {"name", "random": {..}}, either with "dtype"? and "kv_dtype"?.  A table has the
+ * keys and the function that reads each.  The library checks the contents of `config` and `random`,
+ * so these are kept as text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +77,31 @@ static bool read_text(struct srv_object *object, json_t *value)
     return *out != NULL || srv_object_refuse(object, "out of memory");
 }
 
+/* Keeps a list of keys as one text, with blanks between. */
+static bool read_keys(struct srv_object *object, json_t *value)
+{
+    char **out = object->to;
+    size_t i, size = 1;
+    json_t *key;
+    if (!json_is_array(value))
+        return false;
+    json_array_foreach(value, i, key) {
+        if (json_string_length(key) == 0 || strchr(json_string_value(key), ' ') != NULL)
+            return false;
+        size += json_string_length(key) + 1;
+    }
+    *out = calloc(size, 1);
+    if (*out == NULL)
+        return srv_object_refuse(object, "out of memory");
+    char *at = *out;
+    json_array_foreach(value, i, key) {
+        if (i > 0)
+            *at++ = ' ';
+        at = mempcpy(at, json_string_value(key), json_string_length(key));
+    }
+    return true;
+}
+
 static bool read_dtype(struct srv_object *object, json_t *value)
 {
     struct srv_model_entry *entry = object->out;
@@ -116,6 +141,7 @@ static const struct srv_member members[] = {
     {"stack", read_stack, AT(stack),
      "must be \"encoder\", \"decoder\", \"cross\", \"text\" or \"vision\""},
     {"config", read_text, AT(config), "must be an object"},
+    {"ignore_keys", read_keys, AT(ignore_keys), "must be a list of keys of the configuration"},
     {NULL, refuse_unknown, 0, NULL},
 };
 #define MEMBERS (sizeof members / sizeof members[0] - 1)
@@ -145,6 +171,8 @@ static bool check_entry(struct srv_object *object)
          "has no meaning for a random model, which says num_hidden_layers"},
         {random && entry->stack != NULL, "stack",
          "has no meaning for a random model, which has one"},
+        {random && entry->ignore_keys != NULL, "ignore_keys",
+         "has no meaning for a random model, whose keys are all understood"},
         {random && entry->config != NULL, "config",
          "has no meaning for a random model: random is its configuration"},
     };
@@ -249,6 +277,7 @@ void srv_config_free_model(struct srv_model_entry *entry)
     free(entry->path);
     free(entry->random);
     free(entry->config);
+    free(entry->ignore_keys);
     free(entry->layers);
 }
 

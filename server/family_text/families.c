@@ -46,7 +46,7 @@ static void add_positions(struct text *cell, const struct attn_family *family)
     list(cell, defaults->alibi, "ALiBi");
     list(cell, !defaults->alibi && has_key(family, HF_FIELD(alibi)), "ALiBi by key");
     list(cell, defaults->buckets != 0, defaults->gated_bias ? "gated T5 bias" : "T5 bias");
-    list(cell, has_key(family, HF_FIELD(relative_key)), "relative keys");
+    list(cell, defaults->relative_key == 1, "relative keys");
     list(cell, has_key(family, HF_FIELD(grid_bias)), "bias of a grid by key");
     list(cell, has_key(family, HF_FIELD(position_terms)), "disentangled bias");
     list(cell, cell->length == 0, "none");

@@ -23,7 +23,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(value_head_dim), "head width of values", "D"},
     {HF_FIELD(key_size), "width of key inputs", "E"},
     {HF_FIELD(value_size), "width of value inputs", "E"},
+    {HF_FIELD(encoder_size), "width of the rows that it attends over", "E"},
     {HF_FIELD(num_layers), "layers", "required"},
+    {HF_FIELD(num_cross_layers), "the layers of the stack `cross`", "required"},
     {HF_FIELD(num_layers_fallback), "layers, if the key above is absent", "required"},
     {HF_FIELD(num_groups), "groups of layers that share their tensors", "none"},
     {HF_FIELD(max_position), "longest position", "not given"},
@@ -97,6 +99,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(position_type), "how positions enter", "`absolute`: not in attention"},
     {HF_FIELD(relative_key), "each distance has a row that queries multiply", "none"},
     {HF_FIELD(max_after), "longest distance of keys after the query", "0"},
+    {HF_FIELD(relative_backward), "their rows are in the opposite order", NULL},
     {HF_FIELD(q_bias), "bias of q", NULL},
     {HF_FIELD(k_bias), "bias of k", NULL},
     {HF_FIELD(v_bias), "bias of v", NULL},
@@ -173,6 +176,7 @@ static const char *const bounds[] = {
     [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
     [ATTN_CONFIG_ROPE_TYPE] = "name",
     [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
+    [ATTN_CONFIG_CROSS_LAYERS] = "list of layers",
     [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
     [ATTN_CONFIG_ROPE_THETAS] = "list of numbers, one a layer; 0: does not rotate",
     [ATTN_CONFIG_MLP_TYPES] = "list of `dense`, `sparse`, one a layer",
@@ -225,6 +229,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
+        break;
+    case ATTN_CONFIG_WIDTH:
+        add(row, "object: its `hidden_size`, %.0f to %.0f", key->min, key->max);
         break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
@@ -316,7 +323,9 @@ void print_rope_keys(void)
         "object under `full_attention` and one under `sliding_attention`, for the two types of "
         "layers. A session of `%s` stays on its side of the trained length "
         "([why](API.md#longrope)); with `%s` cached keys keep the rotation of the length at which "
-        "they were written.",
+        "they were written. `attn_factor` multiplies, as YaRN's authors and vLLM have it; Hugging "
+        "Face's class does not read it. The file of DeepSeek-R1-0528-Qwen3-8B has 0.8782, the "
+        "inverse of what a factor of 4 gives: the product of 1 is what its authors mean.",
         attn_rope_type_name(ATTN_ROPE_LONGROPE), attn_rope_type_name(ATTN_ROPE_LONGROPE),
         attn_rope_type_name(ATTN_ROPE_DYNAMIC));
     print_paragraph(&p);

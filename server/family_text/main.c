@@ -18,6 +18,16 @@ const char *key_name(const struct attn_family *family, size_t offset)
     return key != NULL ? key->name : NULL;
 }
 
+/* The model_types that the nested object may have, which have blanks between. */
+static void print_types_of(const char *types)
+{
+    printf(", whose `model_type` is ");
+    for (size_t length; *types != '\0'; types += length + (types[length] == ' ')) {
+        length = strcspn(types, " ");
+        printf("`%.*s`%s", (int)length, types, types[length] != '\0' ? " or " : "");
+    }
+}
+
 /* The model_type of random models is "random". */
 static void print_section(const struct attn_family *family)
 {
@@ -33,7 +43,7 @@ static void print_section(const struct attn_family *family)
     if (family->subconfig != NULL)
         printf("; settings stand under `%s`", family->subconfig);
     if (family->subconfig != NULL && family->submodel_type != NULL)
-        printf(", whose `model_type` is `%s`", family->submodel_type);
+        print_types_of(family->submodel_type);
     printf("\n\n");
     print_traits(family);
     if (family->tensors != NULL)

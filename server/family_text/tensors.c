@@ -58,6 +58,20 @@ static const char *layout_words(const struct attn_family *family,
     return fused ? "[out], q, then k, then v" : "[out]";
 }
 
+static void print_prefixes(const struct attn_family *family)
+{
+    struct text p = {.length = 0};
+    for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
+        add(&p, "%s %s%s%s", p.length == 0 ? "Prefixes of these names, tried in order:" : ",",
+            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
+            **prefix != '\0' ? "`" : "");
+    add(&p, family->submodel_type != NULL
+                ? "; before these, that of the text model inside the whole one, such as "
+                  "`language_model.`."
+                : ".");
+    print_paragraph(&p);
+}
+
 void print_tensors(const struct attn_family *family)
 {
     static const char *const roles[ATTN_NUM_ROLES] = {
@@ -99,7 +113,7 @@ void print_tensors(const struct attn_family *family)
         const bool gate = t->role == ATTN_ROLE_POSITION_GATE;
         add(&table, " | %s |\n",
             table_of && key_name(family, HF_FIELD(position_terms)) != NULL ? "[2S, E]"
-            : table_of && key_name(family, HF_FIELD(relative_key)) != NULL ? "[distances, D]"
+            : table_of && family->defaults.relative_key == 1               ? "[distances, D]"
             : table_of && key_name(family, HF_FIELD(grid_bias)) != NULL    ? "[distances, H]"
             : gate && t->projections == ATTN_PROJ_Q                        ? "[8, D]"
             : gate && t->projections == ATTN_PROJ_V                        ? "[1, H, 1, 1]"
@@ -109,11 +123,5 @@ void print_tensors(const struct attn_family *family)
     printf("\n");
     print_table(&table);
     printf("\n");
-    for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
-        add(&table, "%s %s%s%s",
-            table.length == 0 ? "Prefixes of these names, tried in order:" : ",",
-            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
-            **prefix != '\0' ? "`" : "");
-    add(&table, ".");
-    print_paragraph(&table);
+    print_prefixes(family);
 }

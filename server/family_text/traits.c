@@ -18,8 +18,12 @@ static void print_sliding(const struct attn_family *family)
     if (types != NULL)
         add(&p, "in the layers that `%s` calls `sliding_attention`; without that key, ", types);
     if (key_name(family, HF_FIELD(full_period)) != NULL)
-        add(&p, "in all but each n-th layer, n being `%s`, the last of n",
-            key_name(family, HF_FIELD(full_period)));
+        add(&p, "in all but each n-th layer, n being `%s`, the %s of n",
+            key_name(family, HF_FIELD(full_period)), defaults->full_first ? "first" : "last");
+    else if (defaults->window_needs_list)
+        add(&p, "the configuration is refused, as versions of its class disagree");
+    else if (defaults->slides_without_rope)
+        add(&p, "in the layers that do not rotate");
     else if (defaults->full_period != 0)
         add(&p, "in all but the %s of each %zu layers%s", defaults->full_first ? "first" : "last",
             defaults->full_period, defaults->from_last ? ", counted from the last layer" : "");
@@ -205,7 +209,7 @@ static void print_position_bias(const struct attn_family *family)
         printf("- T5 position bias, in %s%s.\n",
                defaults->is_causal ? "one direction" : "both directions",
                defaults->gated_bias ? ", times a gate of each query and head" : "");
-    if (key_name(family, HF_FIELD(relative_key)) != NULL)
+    if (defaults->relative_key == 1)
         printf("- Relative keys: queries are multiplied by a learned row for the distance too.\n");
     if (key_name(family, HF_FIELD(grid_bias)) != NULL)
         printf("- A position bias by rows and columns of patches, by key, for one resolution.\n");

@@ -23,6 +23,7 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
         .num_layers = entry->num_layers,
         .stack = entry->stack,
         .config = entry->config,
+        .ignore_keys = entry->ignore_keys,
         .dtype = entry->dtype,
         .kv_dtype = entry->kv_dtype,
         .threads = threads,

@@ -266,6 +266,22 @@ static void set_stack(struct golden_case *c, json_t *entry)
     snprintf(c->stack, sizeof c->stack, "%s", stack == NULL ? "" : c->cross ? "cross" : stack);
 }
 
+/* Sets the mask of a prefix from the types of tokens: those of type 0 see each other in both
+ * directions, the others see what is before them. */
+static void set_prefix(struct golden_case *c, const int64_t *types)
+{
+    const size_t t_all = c->queries, rows = c->batch * c->heads * t_all;
+    c->prefix = true;
+    c->causal = 0;
+    c->mask = take(rows * c->keys, 1);
+    for (size_t row = 0; row < rows; row++) {
+        const size_t t = row % t_all;
+        const int64_t *type = types + row / t_all / c->heads * t_all;
+        for (size_t s = 0; s < c->keys; s++)
+            c->mask[row * c->keys + s] = s <= t || (type[s] == 0 && type[t] == 0);
+    }
+}
+
 static void load_hf(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
@@ -280,8 +296,13 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
     c->key_states = floats(folder, inputs, "encoder_hidden_states")
                         ?: floats(folder, inputs, "shared_kv_hidden_states");
     c->value_states = floats(folder, inputs, "shared_kv_hidden_states");
+    if (find(&view, folder, inputs, "encoder_hidden_states"))
+        c->key_size = c->value_size = view.shape[2];
+    if (find(&view, folder, inputs, "token_type_ids"))
+        set_prefix(c, view.data);
     if (find(&view, folder, inputs, c->cross ? "encoder_padding_mask" : "padding_mask"))
         c->padding = copy(&view, 1);
+    c->bias = floats(folder, inputs, "attention_bias");
     if (find(&view, folder, inputs, "position_ids"))
         c->positions = copy(&view, sizeof(int64_t));
     for (size_t i = 0; i < 2; i++)

@@ -24,6 +24,7 @@ struct golden_case {
     size_t heads, kv_heads, head_dim, value_dim; /* H, G, D, Dv */
     size_t hidden, key_size, value_size;         /* E and the widths of keys' and values' rows */
     bool cross, decodes;
+    bool prefix;    /* tokens of a prefix see each other in both directions; they are the prefill */
     bool grows;     /* step by step the results differ: keys stay rotated as they were cached */
     int causal;     /* -1: the model's; 0, 1 */
     double scale;   /* 0: the default */

@@ -29,6 +29,12 @@ static const struct {
     {"t5.encoder", "t5", ",\"stack\":\"encoder\""},
     {"t5.cross", "t5", ",\"stack\":\"cross\""},
     {"gemma4", "../golden/gemma4_kv_shared", ""},
+    {"dinov3", "../golden/dinov3_vit", ""},
+    {"beit", "../golden/beit", ""},
+    {"wavlm", "../golden/wavlm", ""},
+    {"wav2vec2_bert", "../golden/wav2vec2_bert", ""},
+    {"deberta", "../golden/deberta", ""},
+    {"big_bird", "../golden/big_bird", ""},
 };
 
 /* A random model with what no folder here has. */
@@ -109,6 +115,19 @@ static const struct {
      "\"sliding_window\":4,\"attention_chunk_size\":null},"
      "{\"layer\":3,\"mask\":\"full\",\"attention_chunk_size\":null}]"},
     {"gptj", "rope", "{\"type\":\"default\",\"theta\":10000.0,\"dim\":8,\"interleaved\":true}"},
+    {"dinov3", "rope",
+     "{\"type\":\"default\",\"theta\":100.0,\"dim\":8,\"interleaved\":false,\"grid_prefix\":5}"},
+    {"beit", "position_bias", "{\"type\":\"grid\",\"grid\":4}"},
+    {"wavlm", "position_bias",
+     "{\"type\":\"t5\",\"buckets\":16,\"max_distance\":24,\"bidirectional\":true,\"gated\":true}"},
+    {"wav2vec2_bert", "position_bias",
+     "{\"type\":\"relative_key\",\"max_distance\":6,\"max_after\":3}"},
+    {"deberta", "position_bias",
+     "{\"type\":\"disentangled\",\"buckets\":0,\"max_distance\":24,\"content_to_position\":true,"
+     "\"position_to_content\":true,\"own_projections\":true}"},
+    {"deberta", "max_tokens", "null"},
+    {"big_bird", "max_tokens", "704"},
+    {"big_bird", "max_length", "40"},
     {"longrope", "max_length", "64"},
     {"dynamic", "max_position", "16"},
     {"dynamic", "max_length", "64"}, /* fourfold, by RoPE's scaling */
@@ -171,8 +190,8 @@ END_TEST
 
 static void add_rows(struct text *body, const char *name, unsigned seed, size_t rows, size_t width)
 {
-    float numbers[16 * WIDTH];
-    ck_assert_uint_le(rows * width, 16 * WIDTH);
+    float numbers[24 * WIDTH];
+    ck_assert_uint_le(rows * width, 24 * WIDTH);
     make_numbers(numbers, rows * width, seed);
     text_add(body, ",\"%s\":", name);
     text_floats(body, numbers, 9, SHAPE(rows, width));
@@ -262,6 +281,35 @@ START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_removed)
 }
 END_TEST
 
+static void expect_grid(const char *path, const char *model, size_t rows, const char *more,
+                        long status, const char *code, const char *param)
+{
+    struct answer answer = post(path, model, rows, 32, more);
+    expect_answer(&answer, status, code, more);
+    if (param != NULL)
+        ck_assert_str_eq(
+            json_string_value(json_object_get(json_object_get(answer.json, "error"), "param")),
+            param);
+    answer_free(&answer);
+}
+
+START_TEST(test_a_grid_is_needed_by_layers_that_rotate_by_it_and_by_no_other)
+{
+    expect_grid("/attend", "dinov3", 15, ",\"grid\":[2,5]", 200, NULL, NULL);
+    expect_grid("/attend", "dinov3", 15, "", 422, "unsupported", "grid");
+    expect_grid("/attend", "dinov3", 15, ",\"grid\":[2,4]", 422, "shape_mismatch", "grid");
+    expect_grid("/attend", "dinov3", 15, ",\"grid\":[0,4]", 422, "number_out_of_range", "grid");
+    expect_grid("/attend", "dinov3", 15, ",\"grid\":[10]", 422, "shape_mismatch", "grid");
+    expect_grid("/attend", "wavlm", 15, ",\"grid\":[2,5]", 422, "unsupported", "grid");
+    expect_grid("/attend", "beit", 17, "", 200, NULL, NULL);
+    expect_grid("/attend", "beit", 16, "", 422, "shape_mismatch", "hidden_states");
+    expect_grid("/attend", "beit", 17, ",\"session_id\":\"s\",\"start\":true", 422, "unsupported",
+                "session_id");
+    expect_grid("/decode", "dinov3", 15, ",\"session_id\":\"s\",\"start\":true", 422, "unsupported",
+                "session_id");
+}
+END_TEST
+
 Suite *suite_families(void)
 {
     Suite *suite = suite_create("families");
@@ -272,6 +320,7 @@ Suite *suite_families(void)
     tcase_add_test(families, test_a_cross_stack_needs_other_rows_also_for_a_session);
     tcase_add_test(families, test_rotary_layers_refuse_other_rows);
     tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_removed);
+    tcase_add_test(families, test_a_grid_is_needed_by_layers_that_rotate_by_it_and_by_no_other);
     suite_add_tcase(suite, families);
     return suite;
 }

@@ -289,6 +289,8 @@ static void add_step_rows(struct text *body, const struct run *run, const float 
         text_add(body, ",\"start\":true");
     if (from + n == c->queries)
         text_add(body, ",\"outputs\":[\"output\",\"key\",\"value\"]");
+    if (from == 0 && c->prefix)
+        text_add(body, ",\"is_causal\":false");
     text_add(body, ",\"hidden_states\":");
     const float *rows = states + row * c->hidden;
     if (n == 1 && from % 2)

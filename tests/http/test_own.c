@@ -12,6 +12,7 @@
 #include "suites.h"
 #include "tensors.h"
 
+/* Serves it with a key that no family has, which the configuration says to pass over. */
 static void serve_own(void)
 {
     struct text config = {0};
@@ -19,10 +20,11 @@ static void serve_own(void)
     ck_assert_ptr_nonnull(realpath("tests/own/small.npz", file));
     text_add(
         &config,
-        "{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"log\":\"error\","
+        "{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\","
         "\"models\":[{\"name\":\"own\",\"path\":\"%s\",\"config\":{\"model_type\":\"attention\","
-        "\"d_model\":8,\"num_heads\":4,\"num_key_value_heads\":2,\"head_dim\":4,"
-        "\"value_head_dim\":3,\"is_causal\":true,\"transposed\":true}}]}",
+        "\"d_model\":8,\"num_heads\":4,\"num_key_value_heads\":2,\"head_dim\":4,\"frobs\":1,"
+        "\"value_head_dim\":3,\"is_causal\":true,\"transposed\":true},"
+        "\"ignore_keys\":[\"frobs\",\"more\"]}]}",
         file);
     serve(config.data);
     text_free(&config);
@@ -47,6 +49,13 @@ static void expect_rows(const char *what, const struct answer *answer, size_t fi
     expect_close(what, got, own_expected + first * OWN_WIDTH, count * OWN_WIDTH, 1e-5);
     free(got);
 }
+
+START_TEST(test_own_layers_log_warns_of_keys_that_are_passed_over)
+{
+    free(daemon_log_with(&served, "model own: key 'frobs' of its configuration is passed over"));
+    free(daemon_log_with(&served, "model own: key 'more' of its configuration is passed over"));
+}
+END_TEST
 
 START_TEST(test_own_layer_attends_and_serves_a_session)
 {
@@ -89,6 +98,7 @@ Suite *suite_own(void)
     Suite *suite = suite_create("own");
     TCase *own = tcase_create("own");
     tcase_add_checked_fixture(own, serve_own, serve_end);
+    tcase_add_test(own, test_own_layers_log_warns_of_keys_that_are_passed_over);
     tcase_add_test(own, test_own_layer_attends_and_serves_a_session);
     tcase_add_test(own, test_own_layer_is_described);
     suite_add_tcase(suite, own);

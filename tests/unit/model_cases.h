@@ -31,6 +31,7 @@ TCase *tcase_families(void);
 TCase *tcase_layouts(void);
 TCase *tcase_published(void);
 TCase *tcase_encoders(void);
+TCase *tcase_stacks(void);
 TCase *tcase_checkpoint(void);
 TCase *tcase_random(void);
 

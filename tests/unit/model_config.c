@@ -205,7 +205,7 @@ static const struct {
     /* text models inside one of an unknown type */
     {NESTED("llava", "mamba") "}}", ATTN_UNSUPPORTED, "text_config"},
     {NESTED("llava", "gemma3") "}}", ATTN_UNSUPPORTED, "text_config"},
-    {NESTED("paligemma", "gemma") "}}", ATTN_UNSUPPORTED, "model_type"},
+    {NESTED("paligemma", "gemma2") "}}", ATTN_UNSUPPORTED, "text_config"},
     {NESTED("llava", "llama") ",\"n_embd\":64}}", ATTN_UNSUPPORTED, "n_embd"},
     {"{\"model_type\":\"llava\",\"text_config\":{" SIZES "}}", ATTN_UNSUPPORTED, "model_type"},
     {LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"attn_factor\":2}}",
@@ -451,6 +451,38 @@ START_TEST(test_config_of_a_part_is_read_as_if_it_were_alone)
 }
 END_TEST
 
+START_TEST(test_config_passes_over_the_keys_that_the_caller_names)
+{
+    static const struct {
+        const char *keys, *text, *param; /* param NULL: read */
+    } cases[] = {
+        {"frobs", LLAMA ",\"frobs\":1}", NULL},
+        {"other frobs", LLAMA ",\"frobs\":1}", NULL},
+        {"frob", LLAMA ",\"frobs\":1}", "frobs"},
+        {"frobs", LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"frobs\":1}}", NULL},
+        {"frobs", "{\"model_type\":\"mpt\",\"attn_config\":{\"frobs\":1}," SIZES "}", NULL},
+        {"n_ctx", LLAMA ",\"n_ctx\":1}", NULL}, /* gpt2 has it and passes it over */
+        {"sliding_window", LLAMA "}", "ignore_keys"},
+        {"x rope_theta", LLAMA "}", "ignore_keys"},
+        {"attn_logit_softcapping", LLAMA ",\"attn_logit_softcapping\":50}", "ignore_keys"},
+        {"alibi_bias_max", LLAMA ",\"alibi_bias_max\":9}", "ignore_keys"}, /* inside attn_config */
+        {"llama_4_scaling_beta", LLAMA "}", "ignore_keys"},
+        {"factor", LLAMA "}", "ignore_keys"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct attn_config config;
+        struct attn_error error = {0};
+        const struct attn_config_options options = {.ignore_keys = cases[i].keys};
+        const enum attn_status status =
+            attn_config_read_with(&config, &options, cases[i].text, strlen(cases[i].text), &error);
+        ck_assert_msg((status == ATTN_OK) == (cases[i].param == NULL), "%s: %s", cases[i].text,
+                      error.message);
+        if (cases[i].param != NULL)
+            ck_assert_str_eq(error.param, cases[i].param);
+    }
+}
+END_TEST
+
 START_TEST(test_config_multiplies_yarns_gain)
 {
     struct attn_config config;
@@ -512,6 +544,7 @@ TCase *tcase_config(void)
     tcase_add_test(tcase, test_config_reads_constants_of_python);
     tcase_add_test(tcase, test_config_takes_the_stack_that_its_class_names);
     tcase_add_test(tcase, test_config_of_a_part_is_read_as_if_it_were_alone);
+    tcase_add_test(tcase, test_config_passes_over_the_keys_that_the_caller_names);
     tcase_add_test(tcase, test_config_multiplies_yarns_gain);
     tcase_add_test(tcase, test_config_reads_full_layers_by_index);
     tcase_add_test(tcase, test_config_slides_where_its_family_says);

@@ -1,9 +1,9 @@
 /* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
  *
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
- * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, hybrids, and from
- * ministral on those that have no file in v4.55.4), of the code published with the checkpoints of
- * mimo, internlm2, kimi_k2, minicpm3 and eurobert (rope_theta), and of PyTorch's
+ * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma, hybrids, and
+ * from ministral on those that have no file in v4.55.4), of the code published with the checkpoints
+ * of mimo, internlm2, kimi_k2, minicpm3 and eurobert (rope_theta), and of PyTorch's
  * documentation; none was taken from the rows of lib/families/.  They were held against stored
  * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
  * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
@@ -300,12 +300,41 @@ static const struct {
     {"mt5", NULL, "encoder", T5},
     {"mt5", NULL, "decoder", T5},
     {"mt5", NULL, "cross", "d_kv=64"},
+    {"umt5", NULL, "encoder", T5},
+    {"umt5", NULL, "decoder", T5},
+    {"umt5", NULL, "cross", "d_kv=64"},
+    {"switch_transformers", NULL, "encoder", T5},
+    {"switch_transformers", NULL, "decoder", T5 " num_decoder_layers=12"},
+    {"switch_transformers", NULL, "cross", "d_kv=64 num_decoder_layers=12"},
+    {"longt5", NULL, "encoder", T5 " local_radius=127"},
+    {"longt5", NULL, "decoder", T5},
+    {"longt5", NULL, "cross", "d_kv=64"},
+    {"speecht5", NULL, "encoder", "encoder_max_relative_position=160"},
+#define MOONSHINE "attention_bias=false partial_rotary_factor=0.9 rope_theta=10000"
+    {"moonshine", NULL, "encoder", MOONSHINE},
+    {"moonshine", NULL, "decoder", MOONSHINE},
+    {"moonshine", NULL, "cross", "attention_bias=false"},
+#define T5GEMMA                                                                          \
+    "num_key_value_heads=4 head_dim=256 attention_bias=false query_pre_attn_scalar=256 " \
+    "attn_logit_softcapping=50"
+    {"t5gemma", NULL, "encoder", T5GEMMA " sliding_window=4096 rope_theta=10000"},
+    {"t5gemma", NULL, "decoder", T5GEMMA " sliding_window=4096 rope_theta=10000"},
+    {"t5gemma", NULL, "cross", T5GEMMA},
+    {"blip", NULL, "text",
+     "hidden_size=768 num_hidden_layers=12 num_attention_heads=8 is_decoder=true"},
+    {"blip", NULL, "vision", "hidden_size=768 num_hidden_layers=12 num_attention_heads=12"},
+    {"blip", NULL, "cross", "hidden_size=768 num_hidden_layers=12 num_attention_heads=8"},
+    {"mllama", NULL, "decoder", "num_key_value_heads=8 rope_theta=5e5"},
+    {"mllama", NULL, "cross", "num_key_value_heads=8 rms_norm_eps=1e-5"},
+    {"paligemma", "gemma", NULL,
+     "num_key_value_heads=16 head_dim=256 attention_bias=false rope_theta=10000"},
 #define CLIP_TEXT "hidden_size=512 num_attention_heads=8 num_hidden_layers=12"
 #define TOWER "hidden_size=768 num_attention_heads=12 num_hidden_layers=12"
     {"clip", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
     {"clip", NULL, "vision", TOWER},
     {"clip_text_model", NULL, NULL, CLIP_TEXT " max_position_embeddings=77"},
     {"clip_vision_model", NULL, NULL, TOWER},
+    {"chinese_clip", NULL, "vision", TOWER},
     {"owlvit", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
     {"owlvit", NULL, "vision", TOWER},
     {"owlv2", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},

@@ -404,7 +404,6 @@ static const struct {
     {SMALL("modernbert") "\"local_attention\":0}", "local_attention", ATTN_OUT_OF_RANGE},
     {SMALL("modernbert") "\"use_qk_norm\":true}", "use_qk_norm", ATTN_UNSUPPORTED},
     {SMALL("mpt") "\"attn_config\":{\"alibi\":false}}", "attn_config.alibi", ATTN_UNSUPPORTED},
-    {SMALL("mpt") "\"attn_config\":{\"clip_qkv\":6}}", "attn_config.clip_qkv", ATTN_UNSUPPORTED},
     {SMALL("mpt") "\"attn_config\":{\"qk_ln\":true}}", "attn_config.qk_ln", ATTN_UNSUPPORTED},
     {SMALL("mpt") "\"attn_config\":{\"kv_n_heads\":2}}", "kv_n_heads", ATTN_UNSUPPORTED},
     {SMALL("mpt") "\"attn_config\":7}", "attn_config", ATTN_MALFORMED},

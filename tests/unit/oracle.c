@@ -100,12 +100,17 @@ static size_t t5_bucket(const struct attn_position_bias_spec *spec, int64_t dist
 }
 
 /* The row of distance i - j in a table of 2S rows, with the float32 logarithms of the published
- * code of DeBERTa. */
+ * code of DeBERTa, or in one of relative keys. */
 static size_t relative_row(const struct attn_position_bias_spec *spec, int64_t distance)
 {
+    const int64_t before = (int64_t)spec->max_distance, after = (int64_t)spec->max_after;
     const int64_t span = (int64_t)(spec->buckets != 0 ? spec->buckets : spec->max_distance);
     const int64_t mid = (int64_t)spec->buckets / 2, far = distance < 0 ? -distance : distance;
     int64_t bucket = distance;
+    if (spec->type == ATTN_BIAS_RELATIVE_KEY)
+        return (size_t)(after + (distance < -after   ? -after
+                                 : distance > before ? before
+                                                     : distance));
     if (spec->buckets != 0 && far > mid) {
         float logs = logf((float)far / (float)mid) /
                      logf((float)((double)(spec->max_distance - 1) / (double)mid));
@@ -116,8 +121,8 @@ static size_t relative_row(const struct attn_position_bias_spec *spec, int64_t d
     return (size_t)(bucket < 0 ? 0 : bucket >= 2 * span ? 2 * span - 1 : bucket);
 }
 
-/* scale (q.Kr + k.Qr) of query t and key s (He et al. 2021). */
-static double disentangled(const struct oracle_problem *p, size_t b, size_t h, size_t t, size_t s)
+/* scale (q.Kr + k.Qr) of query t and key s (He et al. 2021), or scale q.P (Shaw et al. 2018). */
+static double relative(const struct oracle_problem *p, size_t b, size_t h, size_t t, size_t s)
 {
     const struct attn_relative *r = p->relative;
     const size_t d = p->head_dim;
@@ -147,8 +152,9 @@ static double position_bias(const struct oracle_problem *p, size_t b, size_t h, 
         int64_t distance = position(p, b, key, false) - position(p, b, query, false);
         return (double)p->bias_table[t5_bucket(&p->position_bias, distance) * p->num_heads + h];
     }
-    if (p->position_bias.type == ATTN_BIAS_DISENTANGLED)
-        return disentangled(p, b, h, t, s);
+    if (p->position_bias.type == ATTN_BIAS_DISENTANGLED ||
+        p->position_bias.type == ATTN_BIAS_RELATIVE_KEY)
+        return relative(p, b, h, t, s);
     return 0;
 }
 

@@ -205,12 +205,32 @@ static void draw_disentangled(struct draw *d)
         say(d, ",\"norm_rel_ebd\":\"layer_norm\"");
 }
 
+/* Wav2Vec2-BERT's, or SpeechT5's, which has one row less before a query than after it. */
+static void draw_relative_keys(struct draw *d)
+{
+    struct attn_position_bias_spec *p = &d->spec.position_bias;
+    const size_t before = between(d, 1, 150);
+    p->type = ATTN_BIAS_RELATIVE_KEY;
+    p->content_to_position = true;
+    p->backward = chance(d, 50);
+    p->own_table = !p->backward;
+    p->max_after = between(d, p->backward, 150);
+    p->max_distance = p->backward ? p->max_after - 1 : before;
+    say(d,
+        ",\"position_embeddings_type\":\"relative_key\",\"relative_attention_max_distance\":%zu,"
+        "\"max_relative_after\":%zu,\"relative_backward\":%s",
+        before, p->max_after, truth(p->backward));
+}
+
 static void draw_position_bias(struct draw *d)
 {
     struct attn_position_bias_spec *p = &d->spec.position_bias;
     if (d->spec.num_kv_heads == d->spec.num_heads && !d->spec.is_cross &&
-        d->spec.mla.kv_lora_rank == 0 && d->spec.key_size == d->spec.hidden_size && chance(d, 50)) {
-        draw_disentangled(d);
+        d->spec.mla.kv_lora_rank == 0 && d->spec.key_size == d->spec.hidden_size && chance(d, 60)) {
+        if (chance(d, 60))
+            draw_disentangled(d);
+        else
+            draw_relative_keys(d);
         return;
     }
     if (chance(d, 50)) {
@@ -307,7 +327,8 @@ static void draw_norms(struct draw *d)
     if (chance(d, 40)) {
         *norm = (struct attn_norm_spec){.type = ATTN_NORM_RMS, .eps = chance(d, 50) ? 0.01 : 1e-6};
         norm->extent = chance(d, 50) ? ATTN_NORM_HEAD : (enum attn_norm_extent)between(d, 1, 2);
-        if (chance(d, 40))
+        /* Two numbers less their mean are opposite: of close ones rounding is the sign. */
+        if (chance(d, 40) && d->spec.head_dim > 2)
             norm->type = ATTN_NORM_LAYER;
         norm->weightless = chance(d, 20);
         norm->bias = !norm->weightless && chance(d, 30);
@@ -361,8 +382,10 @@ static void draw_details(struct draw *d)
     s->sinks = chance(d, 20);
     s->bias_kv = !latent && chance(d, 10);
     s->add_zero_attn = !latent && chance(d, 10);
-    s->scale = 1 / sqrt((double)s->head_dim * (1 + s->position_bias.content_to_position +
-                                               s->position_bias.position_to_content));
+    s->scale = 1 / sqrt((double)s->head_dim);
+    if (s->position_bias.type == ATTN_BIAS_DISENTANGLED)
+        s->scale /=
+            sqrt(1.0 + s->position_bias.content_to_position + s->position_bias.position_to_content);
     say(d,
         ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
@@ -468,6 +491,8 @@ const char *draw_differs(double *got_value, double *want_value, const struct att
         {got->position_bias.position_to_content, want->position_bias.position_to_content, "p2c"},
         {got->position_bias.table_norm, want->position_bias.table_norm, "norm_rel_ebd"},
         {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
+        {(double)got->position_bias.max_after, (double)want->position_bias.max_after, "max_after"},
+        {got->position_bias.backward, want->position_bias.backward, "backward"},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         *got_value = fields[i].got;

@@ -12,7 +12,7 @@
 #include "models/model.h"
 #include "suites.h"
 
-#define LEAST_CASES 478 /* of tests/golden and tests/reference together */
+#define LEAST_CASES 560 /* of tests/golden and tests/reference together */
 #define POOL_BYTES ((size_t)64 << 20)
 
 static struct golden_set set;
@@ -372,7 +372,8 @@ static struct attn_step step_of(const struct run *run, const float *x, size_t fr
         .position = from,
         .rows = n,
         .hidden_states = x + row * c->hidden,
-        .modifiers = {.padding_mask = c->padding ? c->padding + run->b * c->queries : NULL,
+        .modifiers = {.is_causal = c->prefix && from == 0 ? ATTN_CAUSAL_NO : ATTN_CAUSAL_DEFAULT,
+                      .padding_mask = c->padding ? c->padding + run->b * c->queries : NULL,
                       .position_ids = c->positions ? c->positions + row : NULL},
         .commit = true,
     };

@@ -309,6 +309,7 @@ Suite *suite_model(void)
     suite_add_tcase(suite, tcase_families());
     suite_add_tcase(suite, tcase_published());
     suite_add_tcase(suite, tcase_encoders());
+    suite_add_tcase(suite, tcase_stacks());
     suite_add_tcase(suite, tcase_layouts());
     suite_add_tcase(suite, tcase_golden());
     suite_add_tcase(suite, tcase_checkpoint());

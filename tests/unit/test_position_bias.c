@@ -317,12 +317,53 @@ START_TEST(test_disentangled_refuses_specifications_without_a_meaning)
 }
 END_TEST
 
+START_TEST(test_relative_keys_of_far_distances_are_those_of_the_ends)
+{
+    float table[6 * 4];
+    struct attn_layer layer = {.spec = DISENTANGLED(0, 0), .bias_table = table};
+    struct attn_error error;
+    struct attn_position_bias_spec *bias = &layer.spec.position_bias;
+    *bias = (struct attn_position_bias_spec){.type = ATTN_BIAS_RELATIVE_KEY,
+                                             .content_to_position = true,
+                                             .max_distance = 2,
+                                             .max_after = 3};
+    for (size_t i = 0; i < 6 * 4; i++)
+        table[i] = (float)i;
+    ck_assert_int_eq(attn_relative_check(&layer.spec, &error), ATTN_OK);
+    ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OK);
+    ck_assert_ptr_null(layer.relative.queries);
+    for (int64_t d = -9; d <= 9; d++) {
+        const size_t row = d < -3 ? 0 : d > 2 ? 5 : (size_t)(d + 3);
+        ck_assert_uint_eq(attn_relative_row(&layer.relative, d), row);
+        for (size_t i = 0; i < 2 * 4; i++) /* of both heads */
+            ck_assert_float_eq(layer.relative.keys[i * 64 + row], table[(5 - row) * 4 + i % 4]);
+    }
+    attn_relative_fini(&layer.relative);
+    bias->backward = true;
+    ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OK);
+    for (size_t i = 0; i < 6; i++)
+        ck_assert_float_eq(layer.relative.keys[i], table[i * 4]);
+    attn_relative_fini(&layer.relative);
+    table[7] = NAN;
+    ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OUT_OF_RANGE);
+    ck_assert_str_eq(error.param, "distance_embedding");
+    attn_relative_fini(&layer.relative);
+    bias->max_after = ATTN_MAX_BUCKETS + 1;
+    ck_assert_int_eq(attn_relative_check(&layer.spec, &error), ATTN_OUT_OF_RANGE);
+    bias->max_after = 3;
+    layer.spec.is_cross = true;
+    ck_assert_int_eq(attn_relative_check(&layer.spec, &error), ATTN_UNSUPPORTED);
+    ck_assert_str_eq(error.param, "position_embeddings_type");
+}
+END_TEST
+
 Suite *suite_position_bias(void)
 {
     Suite *suite = suite_create("position_bias");
     TCase *disentangled = tcase_create("disentangled");
     tcase_add_test(disentangled, test_disentangled_distances_share_rows_beyond_half_of_the_buckets);
     tcase_add_test(disentangled, test_disentangled_refuses_specifications_without_a_meaning);
+    tcase_add_test(disentangled, test_relative_keys_of_far_distances_are_those_of_the_ends);
     suite_add_tcase(suite, disentangled);
     TCase *alibi = tcase_create("alibi"), *t5 = tcase_create("t5"), *both = tcase_create("both");
     tcase_add_test(alibi, test_position_bias_alibi_slopes_of_a_power_of_two_are_its_roots);
