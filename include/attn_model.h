@@ -73,6 +73,7 @@ struct attn_rope_spec {
     double theta;                 /* `rope_theta` */
     double factor;                /* linear, dynamic, yarn, llama3 */
     double attention_factor;      /* 1 for all types but yarn and longrope */
+    double long_attention_factor; /* longrope: the same beyond the trained length; 0: likewise */
     double original_max_position; /* the trained length; dynamic, yarn, llama3, longrope */
     double low_freq_factor, high_freq_factor; /* llama3: ends of the blend */
     double beta_fast, beta_slow;              /* yarn: ends of the ramp, in turns within the
@@ -240,11 +241,14 @@ struct attn_layer_spec {
     bool output_gate;   /* rows of heads are multiplied by sigmoid(gate) before the output
                            projection, gate [H*Dv] being projected from hidden_states (qwen3_next);
                            it has a bias where queries have one */
+    bool gate_softplus; /* by ln(1 + exp(gate)) instead (laguna) */
+    bool gate_by_head;  /* gate [H] has one number for each head (laguna) */
     struct attn_norm_spec qk_norm;     /* of queries and keys */
     struct attn_norm_spec v_norm;      /* of values; weightless (gemma4) */
     struct attn_norm_spec output_norm; /* of the heads of a row as one vector, before the output
                                           projection (bitnet) */
-    double clip_qkv; /* projected queries, keys and values are clamped to +-this (dbrx); 0: not */
+    double clip_qkv; /* queries, keys and values are clamped to +-this before RoPE, after a norm
+                        that comes before it (dbrx, olmo); 0: not */
     double key_multiplier; /* multiplies projected keys, before norm and RoPE (falcon_h1); 0: 1 */
     struct attn_query_scaling query_scaling;
     struct attn_differential_spec differential;
@@ -356,9 +360,10 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   output_norm, attn_output_gate, differential, attn_scale_next, attn_scale_by_slot,
- *   rope_reversed, alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type,
- *   position_buckets, max_relative_positions, norm_rel_ebd; and those of latents and an indexer.
+ *   output_norm, attn_output_gate, gate_softplus, gate_by_head, differential, attn_scale_next,
+ *   attn_scale_by_slot, rope_reversed, alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot;
+ *   pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd; and those of latents and
+ *   an indexer.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

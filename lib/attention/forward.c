@@ -5,7 +5,7 @@
  *                     cache (qkv.c has one row)
  *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
  *   subtract          differential attention: heads in pairs (struct attn_differential_spec)
- *   gate              o = o sigmoid(gate)
+ *   gate              o = o sigmoid(gate), or o softplus(gate)
  *   normalise         o = norm(o), where the layer has a norm of its output's heads
  *   project back      output = o Wo, with its bias
  *   fill the outputs  (outputs.c)
@@ -328,14 +328,20 @@ static enum attn_status absorb_queries(const struct attn_pass *pass)
     return ATTN_OK;
 }
 
-static enum attn_status expand_sums(const struct attn_pass *pass)
+/* Marks the calls of which heads put out more than float32 holds. */
+static void check_heads(const struct attn_pass *pass)
 {
-    if (attn_mla_lift(pass->engine, pass->layer, pass->o, pass->sums, pass->query_rows) != ATTN_OK)
-        return ATTN_NO_MEMORY;
     for (struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++)
         if (attn_call_is_sound(c) && attn_outputs_need_heads(c->outputs) &&
             !call_within(pass, c, pass->o, pass->layer->o.in, FLT_MAX))
             atomic_store(&c->output_over, true);
+}
+
+static enum attn_status expand_sums(const struct attn_pass *pass)
+{
+    if (attn_mla_lift(pass->engine, pass->layer, pass->o, pass->sums, pass->query_rows) != ATTN_OK)
+        return ATTN_NO_MEMORY;
+    check_heads(pass);
     return ATTN_OK;
 }
 
@@ -396,14 +402,39 @@ static void subtract_task(void *argument, size_t i, unsigned thread)
 
 /* ---- Gate ---- */
 
+/* Multiplies x [n] by ln(1 + exp(gate)), whose exponential would overflow for large gates. */
+static void multiply_softplus(float *x, float gate, size_t n)
+{
+    const float factor = fmaxf(gate, 0) + log1pf(expf(-fabsf(gate)));
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+static void multiply_sigmoid(float *x, float gate, size_t n)
+{
+    const float divisor = 1 + expf(-gate);
+    for (size_t i = 0; i < n; i++)
+        x[i] /= divisor;
+}
+
 static void gate_task(void *argument, size_t i, unsigned thread)
 {
     const struct attn_pass *pass = argument;
-    const size_t width = pass->layer->gate.out;
-    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows) * width;
+    const size_t gates = pass->layer->gate.out, width = pass->layer->o.in / gates;
+    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows) * gates;
+    const bool softplus = pass->layer->spec.gate_softplus;
     (void)thread;
-    for (size_t j = i * ROWS_OF_TASK * width; j < end; j++)
-        pass->o[j] /= 1 + expf(-pass->gate[j]);
+    for (size_t j = i * ROWS_OF_TASK * gates; j < end; j++)
+        (softplus ? multiply_softplus : multiply_sigmoid)(pass->o + j * width, pass->gate[j],
+                                                          width);
+}
+
+static void apply_gate(struct attn_pass *pass)
+{
+    attn_pool_run(pass->engine->pool, gate_task, pass,
+                  attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
+    if (pass->layer->spec.gate_softplus) /* which has no bound */
+        check_heads(pass);
 }
 
 /* ---- Normalise ---- */
@@ -453,8 +484,7 @@ enum attn_status attn_forward(struct attn_pass *pass)
         attn_pool_run(pass->engine->pool, subtract_task, pass,
                       attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
     if (status == ATTN_OK && pass->layer->gate.out > 0)
-        attn_pool_run(pass->engine->pool, gate_task, pass,
-                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
+        apply_gate(pass);
     if (status == ATTN_OK && pass->layer->spec.output_norm.type != ATTN_NORM_NONE)
         attn_pool_run(pass->engine->pool, norm_task, pass,
                       attn_ceil_div(pass->query_rows, ROWS_OF_TASK));

@@ -66,7 +66,7 @@ struct attn_pass {
     /* Absorbed: queries [Q][H][R + rope_head_dim], and weighted sums of latents [Q][H][R]. */
     float *absorbed, *sums;
     size_t groups;         /* parts of the heads where latents are absorbed, else 0 */
-    float *gate, *o;       /* [Q][H*Dv]: of a layer with a gate; what heads put out */
+    float *gate, *o;       /* [Q][attn_gate_width], [Q][H*Dv]: what heads put out */
     float *position_gates; /* [Q][H]: of a layer whose position bias has a gate */
     float *second;         /* [Q][H*Dv]: what heads put out of the other half of the values */
     struct attn_projection *products;

@@ -44,7 +44,7 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
         {offsetof(struct attn_pass, sums), s->num_heads * m->kv_lora_rank, ABSORBED_ROWS},
         {offsetof(struct attn_pass, index_q), m->index.num_heads * m->index.head_dim, QUERY_ROWS},
         {offsetof(struct attn_pass, index_w), m->index.num_heads, QUERY_ROWS},
-        {offsetof(struct attn_pass, gate), s->output_gate ? o : 0, QUERY_ROWS},
+        {offsetof(struct attn_pass, gate), attn_gate_width(s), QUERY_ROWS},
         {offsetof(struct attn_pass, o), o, QUERY_ROWS},
         {offsetof(struct attn_pass, second), s->differential.lambda_init != 0 ? o : 0, QUERY_ROWS},
         {offsetof(struct attn_pass, y), s->hidden_size, OUTPUT_ROWS},

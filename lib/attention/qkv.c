@@ -1,5 +1,5 @@
-/* qkv.c: one row's query, key and value: normalised, rotated, scaled, checked; and what a layer
- * asks of its rows. */
+/* qkv.c: one row's query, key and value: normalised, clipped, rotated, scaled, checked; and what a
+ * layer asks of its rows. */
 #include <math.h>
 
 #include "attention/forward.h"
@@ -40,24 +40,23 @@ static void normalize_qk(struct attn_qkv row, const struct attn_layer *layer, si
     normalize(row.k, norm, layer->k_norm, layer->k_norm_bias, k_heads, width);
 }
 
-/* A NaN stays, for the check of bounds. */
-static void clamp(float *x, float most, size_t n)
+/* Clamps x [n] to +-limit; a NaN stays. */
+static void clip(float *x, size_t n, float limit)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = x[i] > most ? most : x[i] < -most ? -most : x[i];
+        x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
 }
 
-/* Clamps and multiplies the rows as they come of the projection, before norms and RoPE. */
-static void adjust(struct attn_qkv row, const struct attn_layer_spec *spec, size_t q, size_t k,
-                   size_t v)
+/* Multiplies a query's heads by the factor that grows with the position. */
+static void scale_query(float *q, const struct attn_layer_spec *spec, int64_t position, size_t slot)
 {
-    if (spec->clip_qkv != 0) {
-        clamp(row.q, (float)spec->clip_qkv, q);
-        clamp(row.k, (float)spec->clip_qkv, k);
-        clamp(row.v, (float)spec->clip_qkv, v);
-    }
-    for (size_t i = 0; spec->key_multiplier != 0 && i < k; i++)
-        row.k[i] *= (float)spec->key_multiplier;
+    const struct attn_query_scaling *scaling = &spec->query_scaling;
+    if (q == NULL || scaling->period == 0)
+        return;
+    double at = (scaling->by_slot ? (double)slot : (double)position) + (scaling->next ? 1 : 0);
+    float factor = (float)(1 + scaling->beta * log(1 + floor(at / scaling->period)));
+    for (size_t i = 0; i < spec->num_heads * spec->head_dim; i++)
+        q[i] *= factor;
 }
 
 static void rotate(float *x, const struct attn_layer_spec *spec, const float *cos_sin, size_t heads)
@@ -68,16 +67,18 @@ static void rotate(float *x, const struct attn_layer_spec *spec, const float *co
 
 /* The row of a latent layer: the last components of each query and the shared part rotate. */
 static bool turn_latent(struct attn_qkv row, const struct attn_layer *layer,
-                        const struct attn_kernels *kernels, const float *inv_freq, int64_t position)
+                        const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
+                        size_t slot)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const size_t nope = attn_mla_nope(spec), width = spec->num_heads * spec->head_dim;
     if (inv_freq != NULL) {
         float cos_sin[ATTN_MAX_HEAD_DIM];
-        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position);
+        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position, inv_freq != layer->inv_freq);
         rotate(row.q + nope, spec, cos_sin, spec->num_heads);
         rotate(row.v, spec, cos_sin, 1);
     }
+    scale_query(row.q, spec, position, slot);
     return kernels->all_within(row.q, width, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.k, spec->mla.kv_lora_rank, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.v, spec->mla.rope_head_dim, ATTN_MAX_MAGNITUDE);
@@ -88,38 +89,38 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
                    const struct attn_place *place)
 {
     const struct attn_layer_spec *spec = &layer->spec;
-    const struct attn_query_scaling *scaling = &spec->query_scaling;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
     const int64_t position = place->position;
     const size_t slot = place->slot, prefix = spec->rope.grid_prefix;
     if (attn_layer_is_latent(layer))
-        return turn_latent(row, layer, kernels, inv_freq, position);
-    adjust(row, spec, q_heads * spec->head_dim, k_heads * spec->head_dim,
-           v_heads * spec->value_head_dim);
+        return turn_latent(row, layer, kernels, inv_freq, position, slot);
+    for (size_t i = 0; spec->key_multiplier != 0 && i < k_heads * spec->head_dim; i++)
+        row.k[i] *= (float)spec->key_multiplier;
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
     if (spec->value_scale != 0)
         for (size_t i = 0; i < v_heads * spec->value_head_dim; i++)
             row.v[i] *= (float)spec->value_scale;
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
+    if (spec->clip_qkv != 0) {
+        clip(row.q, q_heads * spec->head_dim, (float)spec->clip_qkv);
+        clip(row.k, k_heads * spec->head_dim, (float)spec->clip_qkv);
+        clip(row.v, v_heads * spec->value_head_dim, (float)spec->clip_qkv);
+    }
     if (inv_freq != NULL && slot >= prefix) { /* what stands before patches does not rotate */
         float cos_sin[ATTN_MAX_HEAD_DIM];
         if (prefix > 0)
             attn_rope_grid_cos_sin(cos_sin, &spec->rope, inv_freq, slot - prefix, place->grid);
         else
-            attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position);
+            attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position,
+                              inv_freq != layer->inv_freq);
         rotate(row.q, spec, cos_sin, q_heads);
         rotate(row.k, spec, cos_sin, k_heads);
     }
     if (spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
-    if (scaling->period != 0) {
-        double at = (scaling->by_slot ? (double)slot : (double)position) + (scaling->next ? 1 : 0);
-        float factor = (float)(1 + scaling->beta * log(1 + floor(at / scaling->period)));
-        for (size_t i = 0; i < q_heads * spec->head_dim; i++)
-            row.q[i] *= factor;
-    }
+    scale_query(row.q, spec, position, slot);
     return kernels->all_within(row.q, q_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.k, k_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);

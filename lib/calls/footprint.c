@@ -85,11 +85,11 @@ size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t ke
 {
     size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
     size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
     if (spec->mla.kv_lora_rank > 0)
         return attn_mla_step_work(spec, rows, keys);
     const size_t softmaxes = spec->differential.lambda_init != 0 ? 2 : 1;
-    return rows * (spec->hidden_size * (heads + kv_heads + gates) + softmaxes * keys * heads);
+    return rows * (spec->hidden_size * (heads + kv_heads + attn_gate_width(spec)) +
+                   softmaxes * keys * heads);
 }
 
 #define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */

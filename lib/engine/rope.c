@@ -118,10 +118,11 @@ size_t attn_rope_short_length(const struct attn_rope_spec *spec)
 /* ---- Rotation ---- */
 
 void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const float *inv_freq,
-                       int64_t position)
+                       int64_t position, bool rescaled)
 {
+    const bool longer = rescaled && spec->long_attention_factor != 0;
     size_t half = spec->dim / 2;
-    float factor = (float)spec->attention_factor;
+    float factor = (float)(longer ? spec->long_attention_factor : spec->attention_factor);
     for (size_t i = 0; i < half; i++) {
         double angle = (double)((float)position * inv_freq[i]);
         cos_sin[i] = (float)cos(angle) * factor;
@@ -178,6 +179,7 @@ static const struct field {
 } fields[] = {
     {"rope_theta", OFFSET(theta), EVERY, 1e-6, 1e18},
     {"attention_factor", OFFSET(attention_factor), EVERY, 1e-6, 1e6},
+    {"long_mscale", OFFSET(long_attention_factor), LONGROPE, 0, 1e6},
     {"factor", OFFSET(factor), LINEAR | DYNAMIC | YARN | LLAMA3, 1e-6, 1e6},
     {"original_max_position_embeddings", OFFSET(original_max_position),
      DYNAMIC | YARN | LLAMA3 | LONGROPE, 1, 2147483647},

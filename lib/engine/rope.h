@@ -21,10 +21,10 @@ bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length);
  * cached keys keep theirs, as in Hugging Face.) */
 size_t attn_rope_short_length(const struct attn_rope_spec *spec);
 
-/* cos_sin[i] = cos, cos_sin[dim/2 + i] = sin of position * inv_freq[i], times the attention
- * factor. */
+/* cos_sin[i] = cos, cos_sin[dim/2 + i] = sin of position * inv_freq[i], times the attention factor.
+ * rescaled: the frequencies are those of a length that attn_rope_is_rescaled. */
 void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const float *inv_freq,
-                       int64_t position);
+                       int64_t position, bool rescaled);
 
 /* The same of a patch of a grid, counted row by row, for grid[0] rows and grid[1] columns. */
 void attn_rope_grid_cos_sin(float *cos_sin, const struct attn_rope_spec *spec,

@@ -58,7 +58,7 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 static size_t size_of(enum attn_hf_key_kind kind)
 {
     return kind == ATTN_CONFIG_NUMBER                                  ? sizeof(double)
-           : kind == ATTN_CONFIG_FLAG                                  ? sizeof(bool)
+           : kind == ATTN_CONFIG_FLAG || kind == ATTN_CONFIG_GATING    ? sizeof(bool)
            : kind == ATTN_CONFIG_FACTORS                               ? sizeof(struct attn_factors)
            : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_PER_LAYER ? 0
                                                                        : sizeof(size_t);
@@ -116,16 +116,26 @@ static bool read_name(struct reader *reader, const struct attn_hf_key *key, cons
     return number != 0 ? set_field(reader, key, &number) : refuse_value(reader, key->name, value);
 }
 
-/* Checks that a value is the only one that is computed; 1 and 1.0 are the same. */
+/* Whether a value is the only one that is computed, or a list of it; 1 and 1.0 are the same. */
+static bool is_fixed(const json_t *value, const json_t *only, bool lists)
+{
+    for (size_t i = 0; lists && i < json_array_size(value); i++)
+        if (!is_fixed(json_array_get(value, i), only, false))
+            return false;
+    if (lists && json_is_array(value))
+        return true;
+    return json_is_number(only) && json_is_number(value)
+               ? json_number_value(only) == json_number_value(value)
+               : json_equal(only, value) != 0;
+}
+
 static bool read_fixed(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     json_t *only;
     json_error_t why;
     if (attn_json_load(&only, key->only, strlen(key->only), JSON_DECODE_ANY, &why) != ATTN_OK)
         return attn_resolved(&reader->r, attn_fail_memory(reader->r.error, strlen(key->only)));
-    bool same = json_is_number(only) && json_is_number(value)
-                    ? json_number_value(only) == json_number_value(value)
-                    : json_equal(only, value) != 0;
+    const bool same = is_fixed(value, only, key->min > 0);
     json_decref(only);
     if (same || key->remedy == NULL)
         return same || refuse_value(reader, key->name, value);
@@ -145,6 +155,16 @@ static bool read_period(struct reader *reader, const struct attn_hf_key *key, co
         letters[count - 1] != 'G')
         return refuse_value(reader, key->name, value);
     return set_field(reader, key, &count);
+}
+
+/* Reads whether a gate has one number for each head. */
+static bool read_gating(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const char *name = json_is_true(value) ? "per-head" : json_string_value(value);
+    const bool by_head = name != NULL && strcmp(name, "per-head") == 0;
+    if (!by_head && (name == NULL || strcmp(name, "per-element") != 0))
+        return refuse_value(reader, key->name, value);
+    return set_field(reader, key, &by_head);
 }
 
 /* ---- Lists --------------------------------------------------------------------------------- */
@@ -173,11 +193,19 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
                       const json_t *item)
 {
     struct attn_config *config = reader->r.config;
-    if (key->kind == ATTN_CONFIG_FACTORS) {
+    if (key->kind == ATTN_CONFIG_FACTORS || key->kind == ATTN_CONFIG_ROPE_THETAS) {
+        const bool factors = key->kind == ATTN_CONFIG_FACTORS;
         if (!json_is_number(item))
             return refuse_type(reader, key->name, "a list of numbers");
-        config->factors[config->num_lists][i] = json_number_value(item);
+        (factors ? config->factors[config->num_lists] : config->rope_thetas)[i] =
+            json_number_value(item);
         return check_range(reader, key, json_number_value(item));
+    }
+    if (key->kind == ATTN_CONFIG_LAYER_HEADS) {
+        if (!json_is_integer(item))
+            return refuse_type(reader, key->name, "a list of integers");
+        config->heads[i] = (size_t)json_integer_value(item);
+        return check_range(reader, key, (double)json_integer_value(item));
     }
     if (key->kind == ATTN_CONFIG_ROPE_LAYERS) {
         const json_int_t turns = json_integer_value(item);
@@ -202,12 +230,17 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
     }
     if (!json_is_string(item))
         return refuse_type(reader, key->name, "a list of strings");
+    if (key->kind == ATTN_CONFIG_MLP_TYPES) {
+        config->dense[i] = strcmp(json_string_value(item), "dense") == 0;
+        return config->dense[i] || strcmp(json_string_value(item), "sparse") == 0 ||
+               refuse_value(reader, key->name, item);
+    }
     return set_type(reader, key, i,
                     attn_layer_type_find(config->family, key, json_string_value(item)), item);
 }
 
-/* Reads a list into the configuration: factors, into its next free list; types of layers; layers
- * that rotate, of which an empty list is none, as in Hugging Face's classes. */
+/* Reads a list into the configuration: factors, into its next free list; others by layer, of which
+ * an empty list of layers that rotate is none, as in Hugging Face's classes. */
 static bool read_list(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     struct attn_config *config = reader->r.config;
@@ -217,8 +250,9 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
         return refuse_type(reader, key->name,
-                           factors                                ? "a list of numbers"
-                           : layers                               ? "a list of 0 and 1"
+                           factors || key->kind == ATTN_CONFIG_ROPE_THETAS ? "a list of numbers"
+                           : key->kind == ATTN_CONFIG_LAYER_HEADS          ? "a list of integers"
+                           : layers                                        ? "a list of 0 and 1"
                            : key->kind == ATTN_CONFIG_FULL_LAYERS ? "a list of indices of layers"
                                                                   : "a list of strings");
     if (factors &&
@@ -469,8 +503,13 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     case ATTN_CONFIG_FACTORS:
     case ATTN_CONFIG_LAYER_TYPES:
     case ATTN_CONFIG_ROPE_LAYERS:
+    case ATTN_CONFIG_ROPE_THETAS:
+    case ATTN_CONFIG_LAYER_HEADS:
+    case ATTN_CONFIG_MLP_TYPES:
     case ATTN_CONFIG_FULL_LAYERS:
         return read_list(reader, key, value);
+    case ATTN_CONFIG_GATING:
+        return read_gating(reader, key, value);
     case ATTN_CONFIG_CROSS_LAYERS:
         return read_layers(reader, key, value);
     case ATTN_CONFIG_WIDTH:
@@ -485,11 +524,6 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return read_per_layer(reader, key, (json_t *)value);
     case ATTN_CONFIG_FIXED:
         return read_fixed(reader, key, value);
-    case ATTN_CONFIG_EACH:
-        for (size_t i = 0; i < json_array_size(value); i++)
-            if (!read_fixed(reader, key, json_array_get(value, i)))
-                return false;
-        return json_is_array(value) || refuse_type(reader, key->name, "a list");
     case ATTN_CONFIG_TERMS:
         return read_terms(reader, key, value);
     case ATTN_CONFIG_QUANTIZATION:
@@ -497,8 +531,7 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
                                                                 key->name, value, reader->r.error));
     case ATTN_CONFIG_OBJECT:
         return read_members(reader, key, value);
-    case ATTN_CONFIG_ROPE:
-    case ATTN_CONFIG_IGNORED:
+    default: /* a RoPE object: read_rope; or ignored */
         break;
     }
     return true;
@@ -560,7 +593,8 @@ static bool read_rope(struct reader *reader, const struct attn_hf_key *key, json
     bool by_type = json_object_get(value, attn_layer_types[ATTN_LAYER_FULL]) != NULL ||
                    json_object_get(value, attn_layer_types[ATTN_LAYER_SLIDING]) != NULL;
     const struct attn_hf_rope *own = &reader->r.config->family->defaults.rope;
-    if (!json_is_null(value) || (own->type != ATTN_ROPE_PROPORTIONAL && own->scaling_beta == 0))
+    if (!json_is_null(value) || (own->type != ATTN_ROPE_PROPORTIONAL &&
+                                 own->type != ATTN_ROPE_LLAMA3 && own->scaling_beta == 0))
         clear_rope(reader); /* else: classes with scaling of their own put it in null's place */
     if (json_is_null(value))
         return true;

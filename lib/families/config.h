@@ -20,11 +20,14 @@ struct attn_config {
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
-    uint8_t types[ATTN_MAX_LAYERS];  /* enum attn_layer_type */
-    bool is_listed[ATTN_MAX_LAYERS]; /* in a list of full layers */
-    bool rotates[ATTN_MAX_LAYERS];   /* false: a layer without RoPE */
-    bool differs[ATTN_MAX_LAYERS];   /* layers that a key of kind PER_LAYER names */
-    bool crosses[ATTN_MAX_LAYERS];   /* where num_cross_layers is not 0: the layers listed */
+    uint8_t types[ATTN_MAX_LAYERS];      /* enum attn_layer_type */
+    bool is_listed[ATTN_MAX_LAYERS];     /* in a list of full layers */
+    bool rotates[ATTN_MAX_LAYERS];       /* false: a layer without RoPE */
+    bool differs[ATTN_MAX_LAYERS];       /* layers that a key of kind PER_LAYER names */
+    bool crosses[ATTN_MAX_LAYERS];       /* where num_cross_layers is not 0: the layers listed */
+    bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
+    double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
+    size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
@@ -52,7 +55,7 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
 #define ATTN_PREFIX_MAX 64
 bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i);
 
-/* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
+/* The index of layer `layer` among those that have tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
 /* Whether layer `layer`, which must exist, is attention of this stack. */

@@ -6,10 +6,132 @@
 #include "families/rows.h"
 
 /* The scale of scores is a key. */
-ROW(granite, LLAMA("granite"),
-    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, SCALE("attention_multiplier"),
-         IGNORED("embedding_multiplier logits_scaling residual_multiplier")),
-    DEFAULTS(CAUSAL, .scale = 1, ROPE(10000)));
+#define GRANITE_KEYS                                                       \
+    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, SCALE("attention_multiplier"), \
+        IGNORED("embedding_multiplier logits_scaling residual_multiplier " \
+                "shared_intermediate_size")
+static const struct attn_hf_key granite_keys[] = KEY_LIST(GRANITE_KEYS);
+
+#define GRANITE .keys = granite_keys, DEFAULTS(CAUSAL, .scale = 1, ROPE(10000))
+
+ROW(granite, LLAMA("granite"), GRANITE);
+ROW(granitemoe, LLAMA("granitemoe"), GRANITE);
+ROW(granitemoeshared, LLAMA("granitemoeshared"), GRANITE);
+
+/* A sink per head; layers 0, 4, 8, ... are full; a RoPE base for each layer. */
+static const struct attn_hf_key granite_swa_keys[] =
+    KEY_LIST(GRANITE_KEYS, WINDOW, LAYER_TYPES, ROPE_THETAS);
+
+#define GRANITE_SWA(kv_heads)                                                           \
+    .keys = granite_swa_keys, TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "sinks", Q, SINKS)), \
+    DEFAULTS(CAUSAL, .num_kv_heads = kv_heads, .scale = 1, .sinks = true, SLIDES,       \
+             .sliding_window = 128, .full_period = 4, .full_first = true, ROPE(10000))
+
+ROW(granite_swa, DECODER("granite_swa"), GRANITE_SWA(4));
+ROW(granitemoe_swa, DECODER("granitemoe_swa"), GRANITE_SWA(0));
+
+/* Without the key, scores are scaled as usual. */
+ROW(hyperclovax, LLAMA("hyperclovax"), KEYS(GRANITE_KEYS, IGNORED("use_post_norm")),
+    DEFAULTS(CAUSAL, ROPE(10000)));
+
+/* ---- The attention of llama and of qwen3 ----------------------------------------------------- */
+
+ROW(arcee, LLAMA("arcee"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS),
+    DEFAULTS(CAUSAL, ROPE(10000)));
+
+ROW(jais2, LLAMA("jais2"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS),
+    DEFAULTS(CAUSAL, .bias = true, ROPE(10000)));
+
+ROW(solar_open, LLAMA("solar_open"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_qk_norm", "false")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, ROPE(1e6)));
+
+/* RoPE scaling of its own, unless an object says otherwise. */
+ROW(apertus, NORMED("apertus"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FIXED("qk_norm", "true"),
+         IGNORED("post_norm")),
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_eps = 1e-5,
+             .rope = {ROPE_OF(LLAMA3, 12e6, .factor = 8, .original_max_position = 8192,
+                              .low_freq_factor = 1, .high_freq_factor = 4, .truncate = true)}));
+
+/* Likewise; layers 0, 4, 8, ... are full. */
+ROW(cwm, LLAMA("cwm"), .unbiased = ATTN_PROJ_ALL,
+    KEYS(DECODER_KEYS, HEAD_DIM, WINDOW, LAYER_TYPES, FIXED("attention_bias", "false")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .max_position = 131072, SLIDES,
+             .sliding_window = 8192, .full_period = 4, .full_first = true,
+             .rope = {ROPE_OF(LLAMA3, 1e6, .factor = 16, .original_max_position = 8192,
+                              .low_freq_factor = 1, .high_freq_factor = 4, .truncate = true)}));
+
+/* longrope with attention factors that the configuration gives. */
+ROW(phimoe, LLAMA("phimoe"), ROPE_KEYS(MSCALES), .note = "long factors too",
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, WINDOW,
+         SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
+         IGNORED("expert_dropout input_jitter_noise lm_head_bias")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .max_position = 131072, SLIDES, ROPE(1e6)));
+
+ROW(dots1, NORMED("dots1"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, WINDOW,
+         FIELD("max_window_layers", INTEGER, first_sliding, 0, ATTN_MAX_LAYERS), LAYER_TYPES),
+    DEFAULTS(CAUSAL, .num_kv_heads = 32, .qk_norm = true, .norm_eps = 1e-6, SLIDES,
+             .sliding_window = 4096, .first_sliding = 62, ROPE(10000)));
+
+/* RoPE of each type of layers; no layer slides without layer_types. */
+#define ROPES_BY_TYPE(share)                                \
+    .first_sliding = ATTN_MAX_LAYERS, .rope_by_type = true, \
+    ROPE(500000, .partial_rotary_factor = share),           \
+    .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}
+
+ROW(mellum, NORMED("mellum"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, WINDOW, LAYER_TYPES),
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6, SLIDES,
+             .sliding_window = 1024, ROPES_BY_TYPE(1)));
+
+/* ---- Gates: a matrix of their own, without a bias -------------------------------------------- */
+
+#define GATE_PROJ WEIGHT(SELF_ATTN "gate_proj", GATE)
+#define UNBIASED_GATE .unbiased = ATTN_PROJ_ALL
+#define NO_BIAS FIXED("attention_bias", "false")
+
+/* One gate for each head, of which layers may have their own number. */
+ROW(laguna, DECODER("laguna"), UNBIASED_GATE,
+    TENSORS(LLAMA_MAPS, NORMS, WEIGHT(SELF_ATTN "g_proj", GATE)),
+    KEYS(DECODER_KEYS, HEAD_DIM, NO_BIAS, NORM_EPS, WINDOW, LAYER_TYPES, PARTIAL,
+         FIELD("num_attention_heads_per_layer", LAYER_HEADS, num_layer_heads, 1, ATTN_MAX_HEADS),
+         FIELD("gating", GATING, gate_by_head, 0, 0),
+         IGNORED("moe_apply_router_weight_on_input moe_routed_scaling_factor "
+                 "moe_router_logit_softcapping")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6,
+             .output_gate = true, .gate_softplus = true, .gate_by_head = true, SLIDES,
+             .sliding_window = 512, ROPES_BY_TYPE(0.5)));
+
+/* Full layers have no positions. */
+ROW(afmoe, DECODER("afmoe"), UNBIASED_GATE, TENSORS(LLAMA_MAPS, NORMS, GATE_PROJ),
+    KEYS(DECODER_KEYS, HEAD_DIM, NO_BIAS, NORM_EPS, WINDOW,
+         FULL_PERIOD("global_attn_every_n_layers"), LAYER_TYPES,
+         IGNORED("load_balance_coeff mup_enabled num_dense_layers num_expert_groups "
+                 "num_limited_groups route_norm route_scale score_func use_grouped_mm")),
+    DEFAULTS(CAUSAL, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-5, .output_gate = true,
+             SLIDES, .sliding_window = 1024, .full_period = 4,
+             .rope_layers = ATTN_ROPE_SLIDING_ONLY, ROPE(10000)));
+
+/* Likewise; norms without weights, after which queries are multiplied by a key. */
+static const struct attn_family_tensor muse_tensors[] = TENSOR_LIST(LLAMA_MAPS, GATE_PROJ);
+static const struct attn_hf_key muse_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, NO_BIAS, NORM_EPS, WINDOW, LAYER_TYPES, ROPE_THETAS,
+             NUMBER("qk_scale_factor", query_factor, 1e-6, 1e6),
+             IGNORED("final_logit_softcapping output_multiplier post_norm_eps"));
+
+#define MUSE                                                                                       \
+    .keys = muse_keys, .tensors = muse_tensors, UNBIASED_GATE,                                     \
+    DEFAULTS(CAUSAL, .num_kv_heads = 2, .head_dim = 128, .qk_norm = true, .norm_weightless = true, \
+             .norm_eps = 1e-5, .query_factor = 3.87, .output_gate = true, SLIDES,                  \
+             .sliding_window = 2048, .full_period = 4, .no_rope_period = 4, .from_last = true,     \
+             ROPE(10000))
+
+ROW(muse_glimmer, NESTED("muse_glimmer", "muse_glimmer_text"), MUSE);
+ROW(muse_glimmer_text, DECODER("muse_glimmer_text"), MUSE);
+
+/* ---- The others ------------------------------------------------------------------------------ */
 
 /* One layer of four does not rotate; these are the ones that slide, where any do. */
 ROW(smollm3, LLAMA("smollm3"),
@@ -39,13 +161,50 @@ ROW(stablelm, DECODER("stablelm"), .unbiased = ATTN_PROJ_O,
 static const struct attn_hf_key glm_keys[] =
     KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL);
 
-#define GLM                                                            \
-    .keys = glm_keys, .unbiased = ATTN_PROJ_O,                         \
-    DEFAULTS(CAUSAL, .num_kv_heads = 2, .head_dim = 128, .bias = true, \
-             ROPE(10000, .interleaved = true, .partial_rotary_factor = 0.5))
+#define PARTIAL_PAIRS ROPE(10000, .interleaved = true, .partial_rotary_factor = 0.5)
+#define GLM                                    \
+    .keys = glm_keys, .unbiased = ATTN_PROJ_O, \
+    DEFAULTS(CAUSAL, .num_kv_heads = 2, .head_dim = 128, .bias = true, PARTIAL_PAIRS)
 
 ROW(glm, LLAMA("glm"), GLM);
 ROW(glm4, LLAMA("glm4"), GLM);
+
+static const struct attn_hf_key glm4v_keys[] = KEY_LIST(
+    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL, IGNORED("image_token_id video_token_id"));
+
+#define GLM4V                                                                          \
+    .keys = glm4v_keys, MROPE, .unbiased = ATTN_PROJ_O, .tensors = attn_llama_tensors, \
+    DEFAULTS(CAUSAL, .num_kv_heads = 2, .bias = true, PARTIAL_PAIRS)
+
+ROW(glm4v, NESTED("glm4v", "glm4v_text"), GLM4V);
+ROW(glm4v_text, DECODER("glm4v_text"), GLM4V);
+
+/* Half of each head rotates, in halves. */
+ROW(glm4_moe, NORMED("glm4_moe"), .unbiased = ATTN_PROJ_O,
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, PARTIAL, FLAG("use_qk_norm", qk_norm)),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .norm_eps = 1e-5,
+             ROPE(10000, .partial_rotary_factor = 0.5)));
+
+static const struct attn_hf_key glm4v_moe_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL, FIXED("use_qk_norm", "false"),
+             IGNORED("image_token_id video_token_id"));
+
+#define GLM4V_MOE                                                                          \
+    .keys = glm4v_moe_keys, MROPE, .unbiased = ATTN_PROJ_O, .tensors = attn_llama_tensors, \
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .bias = true, ROPE(10000, .partial_rotary_factor = 0.5))
+
+ROW(glm4v_moe, NESTED("glm4v_moe", "glm4v_moe_text"), GLM4V_MOE);
+ROW(glm4v_moe_text, DECODER("glm4v_moe_text"), GLM4V_MOE);
+
+/* rotary_dim of each head rotate; one norm over all heads; softmax attention in every layer. */
+ROW(minimax_m2, NORMED("minimax_m2"), .unbiased = ATTN_PROJ_ALL, .note = "`rotary_dim` counts",
+    KEYS(DECODER_KEYS, HEAD_DIM, NORM_EPS, SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM), PARTIAL,
+         FIXED("use_qk_norm", "true"), FIXED("qk_norm_type", "\"per_layer\""),
+         EVERY("attn_type_list", "1"),
+         IGNORED("mtp_transformer_layers num_mtp_modules shared_intermediate_size use_mtp "
+                 "use_routing_bias")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .qk_norm = true,
+             .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = 1e-6, ROPE(5e6)));
 
 ROW(helium, LLAMA("helium"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS), .unbiased = ATTN_PROJ_O,
     DEFAULTS(CAUSAL, .num_kv_heads = 20, .head_dim = 128, ROPE(100000, .interleaved = true)));
@@ -94,20 +253,37 @@ ROW(mimo_v2_flash, DECODER("mimo_v2_flash"), .unbiased = ATTN_PROJ_ALL,
              .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
 
 /* Norms after RoPE, whose base grows with alpha. */
-ROW(hunyuan_v1_dense, DECODER("hunyuan_v1_dense"), ROPE_KEYS(ROPE_NUMBER("alpha", alpha, 1, 1e12)),
-    TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "query_layernorm", Q), NORM(SELF_ATTN "key_layernorm", K)),
-    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FIXED("use_cla", "false"),
-         FIXED("use_mla", "false"), FIXED("use_qk_norm", "true"),
-         FIXED("use_rotary_pos_emb", "true"),
-         IGNORED("attention_head_dim add_classification_head class_num im_end_id im_newline_id "
-                 "im_start_id mask_init_id norm_type org_vocab_size pad_id pool_type text_end_id "
-                 "text_start_id eod_token_id sep_token_id")),
-    DEFAULTS(CAUSAL, .qk_norm = true, .norm_after_rope = true, .norm_eps = 1e-5, ROPE(10000)));
+static const struct attn_family_tensor hunyuan_tensors[] = TENSOR_LIST(
+    LLAMA_MAPS, NORM(SELF_ATTN "query_layernorm", Q), NORM(SELF_ATTN "key_layernorm", K));
+static const struct attn_hf_key hunyuan_keys[] = KEY_LIST(
+    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FIXED("use_cla", "false"),
+    FIXED("use_mla", "false"), FIXED("use_qk_norm", "true"), FIXED("use_rotary_pos_emb", "true"),
+    IGNORED("attention_head_dim add_classification_head class_num im_end_id im_newline_id "
+            "im_start_id mask_init_id norm_type org_vocab_size pad_id pool_type text_end_id "
+            "text_start_id eod_token_id sep_token_id"),
+    IGNORED("capacity_factor cla_share_factor moe_drop_tokens moe_layer_num_skipped "
+            "moe_random_routing_dropped_token moe_topk num_shared_expert use_mixed_mlp_moe"));
+
+#define HUNYUAN                                       \
+    .keys = hunyuan_keys, .tensors = hunyuan_tensors, \
+    ROPE_KEYS(ROPE_NUMBER("alpha", alpha, 1, 1e12)),  \
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_after_rope = true, .norm_eps = 1e-5, ROPE(10000))
+
+ROW(hunyuan_v1_dense, DECODER("hunyuan_v1_dense"), HUNYUAN);
+ROW(hunyuan_v1_moe, DECODER("hunyuan_v1_moe"), HUNYUAN);
 
 /* Neighbouring pairs rotate. */
-ROW(ernie4_5, LLAMA("ernie4_5"),
-    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("use_bias", bias), IGNORED("compression_ratio")),
+#define ERNIE_KEYS DECODER_KEYS, HEAD_DIM, FLAG("use_bias", bias), IGNORED("compression_ratio")
+
+ROW(ernie4_5, LLAMA("ernie4_5"), KEYS(ERNIE_KEYS),
     DEFAULTS(CAUSAL, .num_kv_heads = 2, .head_dim = 128, ROPE(500000, .interleaved = true)));
+
+ROW(ernie4_5_moe, LLAMA("ernie4_5_moe"),
+    KEYS(ERNIE_KEYS,
+         IGNORED("moe_capacity moe_gate moe_k moe_layer_end_index moe_layer_interval "
+                 "moe_layer_start_index moe_norm_min moe_num_experts moe_num_shared_experts "
+                 "moe_use_aux_free")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, ROPE(500000, .interleaved = true)));
 
 /* q, k, v in one tensor, by key/value head. */
 ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv", "wo")),
@@ -115,10 +291,23 @@ ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv"
     DEFAULTS(CAUSAL, ROPE(10000)));
 
 /* One norm over all heads; scaling holds for full layers. */
-#define OLMO CAUSAL, .qk_norm = true, .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = 1e-5
+#define OLMO_NORM(eps) .qk_norm = true, .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = eps
+#define OLMO CAUSAL, OLMO_NORM(1e-5)
+static const struct attn_hf_key olmo2_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS);
 
-ROW(olmo2, NORMED("olmo2"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS),
+ROW(olmo2, NORMED("olmo2"), .keys = olmo2_keys, DEFAULTS(OLMO, ROPE(10000)));
+
+ROW(flex_olmo, NORMED("flex_olmo"), .keys = olmo2_keys,
+    DEFAULTS(CAUSAL, OLMO_NORM(1e-6), ROPE(500000)));
+
+ROW(olmoe, NORMED("olmoe"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, CLIP("clip_qkv")),
     DEFAULTS(OLMO, ROPE(10000)));
+
+/* No norm. */
+ROW(olmo, LLAMA("olmo"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, CLIP("clip_qkv")),
+    DEFAULTS(CAUSAL, ROPE(10000)));
 
 ROW(olmo3, NORMED("olmo3"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, WINDOW, LAYER_TYPES),
@@ -126,12 +315,18 @@ ROW(olmo3, NORMED("olmo3"),
              ROPE(500000), .sliding_rope = {.type = ATTN_ROPE_DEFAULT, .truncate = true}));
 
 /* With a window, full layers have no positions. */
-ROW(exaone4, NORMED("exaone4"), .unbiased = ATTN_PROJ_ALL,
-    KEYS(DECODER_KEYS, HEAD_DIM, NORM_EPS, WINDOW, FULL_PERIOD("sliding_window_pattern"),
-         LAYER_TYPES),
-    DEFAULTS(CAUSAL, .num_kv_heads = 32, .qk_norm = true, .norm_eps = 1e-5, SLIDES,
-             .sliding_window = 4096, .full_period = 4, .rope_layers = ATTN_ROPE_IF_WINDOW,
-             ROPE(10000)));
+static const struct attn_hf_key exaone_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, NORM_EPS, WINDOW, FULL_PERIOD("sliding_window_pattern"),
+             LAYER_TYPES, IGNORED("is_moe_layer"));
+
+#define EXAONE                                                                             \
+    .keys = exaone_keys, .unbiased = ATTN_PROJ_ALL,                                        \
+    DEFAULTS(CAUSAL, .num_kv_heads = 32, .qk_norm = true, .norm_eps = 1e-5, SLIDES,        \
+             .sliding_window = 4096, .full_period = 4, .rope_layers = ATTN_ROPE_IF_WINDOW, \
+             ROPE(10000))
+
+ROW(exaone4, NORMED("exaone4"), EXAONE);
+ROW(exaone_moe, NORMED("exaone_moe"), EXAONE);
 
 /* Neighbouring pairs; in cohere2 only sliding layers rotate. */
 ROW(cohere, NORMED("cohere"),
@@ -148,6 +343,18 @@ ROW(cohere2, LLAMA("cohere2"),
                  "use_parallel_block use_parallel_embedding use_qk_norm")),
     DEFAULTS(CAUSAL, SLIDES, .sliding_window = 4096, .full_period = 4,
              .rope_layers = ATTN_ROPE_SLIDING_ONLY, ROPE(10000, .interleaved = true)));
+
+/* The dense layers rotate too, unless they have a pattern of their own. */
+ROW(cohere2_moe, LLAMA("cohere2_moe"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, WINDOW, FULL_PERIOD("sliding_window_pattern"),
+         LAYER_TYPES, FIELD("mlp_layer_types", MLP_TYPES, num_mlp_types, 0, 0),
+         FIELD("first_k_dense_replace", INTEGER, num_dense, 0, ATTN_MAX_LAYERS),
+         SIZE("prefix_dense_sliding_window_pattern", dense_period, ATTN_MAX_LAYERS),
+         IGNORED("expert_selection_fn logit_scale prefix_dense_intermediate_size "
+                 "shared_expert_combination_strategy use_embedding_sharing use_parallel_block")),
+    DEFAULTS(CAUSAL, .head_dim = 128, SLIDES, .sliding_window = 4096, .full_period = 4,
+             .dense_period = 1, .rope_layers = ATTN_ROPE_SLIDING_ONLY,
+             ROPE(10000, .interleaved = true)));
 
 /* LayerNorm with bias; q, k, v in one tensor, head by head: every query head has its own key and
  * value, so num_key_value_heads is ignored. */
@@ -182,27 +389,24 @@ ROW(bitnet, DECODER("bitnet"), TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "attn_sub_norm
 /* Keys of experts and of further predicted tokens do not touch attention.  Both norms of latents
  * have an eps of 1e-6, whatever rms_norm_eps says. */
 
-#define LATENT_TENSORS                                                             \
-    WEIGHT(SELF_ATTN "q_proj", Q), WEIGHT(SELF_ATTN "q_b_proj", Q),                \
-        WEIGHT(SELF_ATTN "q_a_proj", Q_A), NORM(SELF_ATTN "q_a_layernorm", Q_A),   \
-        WEIGHT(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE),                     \
-        NORM(SELF_ATTN "kv_a_layernorm", KV_A), WEIGHT(SELF_ATTN "kv_b_proj", KV), \
-        WEIGHT(SELF_ATTN "o_proj", O), BIAS(SELF_ATTN "q_a_proj", Q_A),            \
-        BIAS(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE), BIAS(SELF_ATTN "o_proj", O)
-
-static const struct attn_family_tensor latent_tensors[] = TENSOR_LIST(LATENT_TENSORS);
+#define LATENT_TENSORS(at)                                                                   \
+    WEIGHT(at "q_proj", Q), WEIGHT(at "q_b_proj", Q), WEIGHT(at "q_a_proj", Q_A),            \
+        NORM(at "q_a_layernorm", Q_A), WEIGHT(at "kv_a_proj_with_mqa", KV_A_AND_ROPE),       \
+        NORM(at "kv_a_layernorm", KV_A), WEIGHT(at "kv_b_proj", KV), WEIGHT(at "o_proj", O), \
+        BIAS(at "q_a_proj", Q_A), BIAS(at "kv_a_proj_with_mqa", KV_A_AND_ROPE),              \
+        BIAS(at "o_proj", O)
+static const struct attn_family_tensor latent_tensors[] = TENSOR_LIST(LATENT_TENSORS(SELF_ATTN));
+static const struct attn_family_tensor longcat_tensors[] =
+    TENSOR_LIST(LATENT_TENSORS(SELF_ATTN "%."));
 
 #define LATENT_KEYS                                                                    \
     DECODER_KEYS, LATENT_SIZES, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), \
         ATTENTION_BIAS
 
 /* head_dim and qk_head_dim follow from qk_nope_head_dim and qk_rope_head_dim. */
-#define DEEPSEEK_KEYS                                                                          \
-    LATENT_KEYS,                                                                               \
-        IGNORED("aux_loss_alpha ep_size first_k_dense_replace head_dim moe_intermediate_size " \
-                "moe_layer_freq n_group n_routed_experts n_shared_experts norm_topk_prob "     \
-                "num_experts_per_tok qk_head_dim routed_scaling_factor "                       \
-                "scoring_func seq_aux topk_group topk_method")
+#define DEEPSEEK_KEYS                                                                       \
+    LATENT_KEYS, IGNORED("aux_loss_alpha embedding_initializer_range head_dim qk_head_dim " \
+                         "seq_aux")
 
 #define LATENT(type, list) \
     DECODER(type), .tensors = list, .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_QKV
@@ -228,7 +432,7 @@ ROW(kimi_k2, LATENT("kimi_k2", latent_tensors), .keys = deepseek_v3_keys,
 /* An indexer chooses the keys of a query.  DeepSeek's Hadamard rotation, which changes no product,
  * and its rounding to fp8 are left out, as in Hugging Face's classes. */
 static const struct attn_family_tensor indexed_tensors[] = TENSOR_LIST(
-    LATENT_TENSORS, WEIGHT(SELF_ATTN "indexer.wq_b", INDEX_Q),
+    LATENT_TENSORS(SELF_ATTN), WEIGHT(SELF_ATTN "indexer.wq_b", INDEX_Q),
     WEIGHT(SELF_ATTN "indexer.wk", INDEX_K), WEIGHT(SELF_ATTN "indexer.weights_proj", INDEX_W),
     NORM(SELF_ATTN "indexer.k_norm", INDEX_K),
     TENSOR(SELF_ATTN "indexer.k_norm.bias", INDEX_K, NORM_BIAS));
@@ -249,8 +453,9 @@ ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"),
     KEYS(DEEPSEEK_KEYS, INDEXER_SIZES, FLAG("rope_interleave", rope_gathered),
          FLAG("indexer_rope_interleave", index_interleaved),
          {.name = "indexer_types",
-          .kind = ATTN_CONFIG_EACH,
+          .kind = ATTN_CONFIG_FIXED,
           .only = "\"full\"",
+          .min = 1,
           .remedy = OF_SHARED},
          {.name = "index_topk_freq", .kind = ATTN_CONFIG_FIXED, .only = "1", .remedy = OF_SHARED},
          {.name = "index_topk_pattern",
@@ -263,6 +468,44 @@ ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"),
              .qk_rope_head_dim = 64, .value_head_dim = 256, .rope_gathered = true,
              .index_heads = 32, .index_head_dim = 128, .index_topk = 2048,
              .index_interleaved = true, ROPE(10000)));
+
+ROW(axk1, LATENT("axk1", latent_tensors), .keys = deepseek_v3_keys,
+    DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));
+
+ROW(youtu, LATENT("youtu", latent_tensors), .keys = deepseek_v3_keys,
+    DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));
+
+ROW(glm4_moe_lite, LATENT("glm4_moe_lite", latent_tensors), .keys = deepseek_v3_keys,
+    DEFAULTS(CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 768, .qk_nope_head_dim = 192,
+             .qk_rope_head_dim = 64, .value_head_dim = 256, .scale_by_mscale = true,
+             .rope_gathered = true, ROPE(10000)));
+
+/* Two attentions in each layer; num_hidden_layers counts those. */
+ROW(longcat_flash, DECODER("longcat_flash"), .tensors = longcat_tensors,
+    .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_QKV,
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, SIZE("num_layers", num_layers, ATTN_MAX_LAYERS / 2),
+         POSITIONS, THETA, ROPE_OBJECTS, LATENT_SIZES,
+         SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), ATTENTION_BIAS,
+         FIXED("attention_method", "\"MLA\""), FLAG("mla_scale_q_lora", scale_q_lora),
+         FLAG("mla_scale_kv_lora", scale_kv_lora),
+         IGNORED("expert_ffn_hidden_size ffn_hidden_size head_dim moe_topk "
+                 "num_hidden_layers qk_head_dim router_bias zero_expert_num zero_expert_type")),
+    DEFAULTS(DEEPSEEK, .attentions = 2, .scale_q_lora = true, .scale_kv_lora = true,
+             .rope_gathered = true, ROPE(1e7)));
+
+/* Queries grow with the log of their position. */
+#define MISTRAL4                                                                                 \
+    .keys = deepseek_v3_keys, SCALING_BETA, .tensors = latent_tensors,                           \
+    .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_QKV,                                    \
+    DEFAULTS(CAUSAL, .kv_lora_rank = 256, .q_lora_rank = 1024, .qk_nope_head_dim = 64,           \
+             .qk_rope_head_dim = 64, .value_head_dim = 128, .max_position = 1048576,             \
+             .scale_by_mscale = true, .rope_gathered = true,                                     \
+             .rope = {ROPE_OF(YARN, 10000, .factor = 128, .original_max_position = 8192,         \
+                              .beta_fast = 32, .beta_slow = 1, .mscale = 1, .mscale_all_dim = 1, \
+                              .scaling_beta = 0.1, .truncate = true)})
+
+ROW(mistral3_mistral4, NESTED("mistral3", "mistral4"), MISTRAL4);
+ROW(mistral4, DECODER("mistral4"), MISTRAL4);
 
 /* Halves rotate. */
 ROW(minicpm3, LATENT("minicpm3", latent_tensors),

@@ -89,10 +89,12 @@ const struct attn_hf_key attn_common_keys[] = {
         "summary_activation summary_first_dropout "
         "summary_proj_to_labels summary_type summary_use_proj task_specific_params"),
     /* experts */
-    IGNORED("decoder_sparse_step mlp_only_layers moe_intermediate_size moe_layers norm_topk_prob "
-            "num_experts num_experts_per_tok num_local_experts output_router_logits "
-            "router_aux_loss_coef router_jitter_noise shared_expert_intermediate_size "
-            "top_k_experts"),
+    IGNORED("decoder_sparse_step ep_size first_k_dense_replace mlp_layer_types mlp_only_layers "
+            "moe_intermediate_size moe_layer_freq moe_layers n_group n_routed_experts "
+            "n_shared_experts norm_topk_prob num_experts num_experts_per_tok num_local_experts "
+            "num_shared_experts output_router_logits "
+            "routed_scaling_factor router_aux_loss_coef router_jitter_noise scoring_func "
+            "shared_expert_intermediate_size top_k_experts topk_group topk_method"),
     /* training: dropout, initialisation */
     IGNORED("activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop "
             "classifier_dropout dropout dropout_rate embd_pdrop gradient_checkpointing "

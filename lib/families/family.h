@@ -32,6 +32,8 @@ struct attn_hf_rope {
     double gain_factor; /* yarn: multiplies the attention factor that `factor` gives; 0: none */
     double alpha;       /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    double short_mscale,
+        long_mscale;     /* longrope: attention factors on the two sides; 0: computed */
     double scaling_beta; /* beta of attn_query_scaling, whose period is original_max_position */
     double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
     struct attn_factors short_factor, long_factor;
@@ -79,7 +81,8 @@ struct attn_hf_config {
     size_t seed;                              /* of random weights */
     size_t encoder_size;         /* of cross-attention: key_size and value_size; 0: hidden_size */
     bool q_bias, k_bias, v_bias; /* where `bias` is false */
-    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate, output_norm;
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_norm;
+    bool output_gate, gate_softplus, gate_by_head;
     double clip_qkv, key_multiplier; /* as attn_layer_spec */
 
     /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
@@ -100,18 +103,25 @@ struct attn_hf_config {
      * scale_attn_weights; 1/sqrt(query_pre_attn_scalar); 1/sqrt(head_dim). */
     double scale, query_pre_attn_scalar;
     bool scale_attn_weights;
+    double query_factor; /* multiplies it, whichever it is; 0: none */
     bool scale_by_layer; /* and by 1/(layer + 1) */
     double softcap;      /* 0: none */
 
     /* The type of each layer.  With a list of layer types: as it says.  With a full_period: full
      * attention in the last layer of each period (the first where full_first), other_type in the
      * others.  Else every sliding_period-th layer from first_sliding on is sliding, a period of 0
-     * being 1.  Layers slide only where use_sliding_window and sliding_window are set. */
+     * being 1; first_sliding ATTN_MAX_LAYERS means none.  Layers slide only where
+     * use_sliding_window and sliding_window are set. */
     size_t other_type; /* enum attn_layer_type; ATTN_LAYER_FULL means ATTN_LAYER_SLIDING */
     size_t full_period, num_layer_types;
     size_t full_offset;   /* of the full layer in its period, where full_first */
     size_t listed_layers; /* 1 + the last of a list of full layers, which comes before a period */
     bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
+    bool from_last;             /* periods end with the last layer */
+    /* The first num_dense layers have periods of their own, after which the others' begin; with a
+     * period of 1 these, or those of a list (num_mlp_types entries), rotate whatever their type. */
+    size_t num_dense, dense_period, num_mlp_types;
+    size_t num_layer_heads; /* entries of a list of query heads of each layer; 0: num_heads */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
     bool closed_window;                     /* W = sliding_window+1 */
@@ -126,6 +136,8 @@ struct attn_hf_config {
     bool index_interleaved;
     bool scale_by_mscale;
     bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
+    bool scale_q_lora, scale_kv_lora; /* latents are multiplied by sqrt(hidden_size / rank) */
+    size_t attentions;                /* of a layer: each counts as a layer of the model; 0: one */
     /* Full layers have a head_dim of their own; with keys_as_values, also kv heads of their own,
      * and values that are made by the weights of the keys.  0: as the other layers. */
     size_t global_head_dim, num_global_kv_heads;
@@ -162,12 +174,13 @@ struct attn_hf_config {
 
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
-     * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
+     * (num_rope_layers entries), a list of bases (num_rope_thetas entries, 0 where a layer does not
+     * rotate) or a no_rope_period: then all rotate but each no_rope_period-th. */
     bool rope_by_type, partial_by_type; /* partial: the share of `rope` holds for both */
     size_t rope_layers;                 /* enum attn_rope_layers */
     size_t position_type; /* enum attn_position_type, of rows that have a key for it */
     bool rope_optional;   /* a RoPE object without a base means no RoPE */
-    size_t num_rope_layers, no_rope_period;
+    size_t num_rope_layers, num_rope_thetas, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
     size_t num_cross_layers; /* listed as cross-attention: the stack that is_cross has these layers,
@@ -229,13 +242,16 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers -> 1 + the last */
     ATTN_CONFIG_PERIOD,        /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_ROPE_THETAS,   /* list of numbers in [min, max], 0: does not rotate -> its length */
+    ATTN_CONFIG_LAYER_HEADS,   /* list of integers in [min, max] -> its length */
+    ATTN_CONFIG_MLP_TYPES,     /* list of "dense" and "sparse" -> its length */
+    ATTN_CONFIG_GATING,        /* true or "per-head" -> true; "per-element" -> false */
     ATTN_CONFIG_TERMS,         /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
     ATTN_CONFIG_CROSS_LAYERS,  /* list of layers -> its length */
     ATTN_CONFIG_WIDTH,         /* object: its hidden_size, in [min, max], named `only` -> size_t */
     ATTN_CONFIG_PER_LAYER,     /* by index of layer, keys that differ in full layers: gemma4's */
-    ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
-    ATTN_CONFIG_EACH,  /* list of which each item would change the mathematics; only `only` is
-                          computed */
+    ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed, or
+                          with min 1 a list of it */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
     ATTN_CONFIG_OBJECT,       /* object; the list has its keys as "NAME.KEY" */
     ATTN_CONFIG_IGNORED,      /* does not touch attention; any value is accepted */
@@ -255,7 +271,8 @@ struct attn_hf_key {
  * first whose tensor exists counts. */
 struct attn_family_tensor {
     const char *name; /* after the prefix; '*' is the index of the layer or group, '#' that of a
-                         head, where each has a tensor; NULL ends */
+                         head, where each has a tensor, '%' that of one of several attentions of
+                         the layer; NULL ends */
     unsigned projections;
     enum attn_tensor_role role;
 };

@@ -11,7 +11,6 @@
 
 const char *const attn_model_prefixes[] = {"model.", "", NULL};
 
-#define NORMS NORM(SELF_ATTN "q_norm", Q), NORM(SELF_ATTN "k_norm", K)
 const struct attn_family_tensor attn_llama_tensors[] = TENSOR_LIST(LLAMA_MAPS);
 const struct attn_family_tensor attn_normed_tensors[] = TENSOR_LIST(LLAMA_MAPS, NORMS);
 
@@ -20,6 +19,11 @@ const struct attn_family_tensor attn_normed_tensors[] = TENSOR_LIST(LLAMA_MAPS, 
 ROW(llama, LLAMA("llama"),
     KEYS(DECODER_SIZES, ATTENTION_BIAS, THETA, ROPE_OBJECTS, IGNORED("is_decoder")),
     INNER(4096, 32, 32, 2048), DEFAULTS(CAUSAL, ROPE(10000)));
+
+/* Both directions. */
+ROW(eurobert, LLAMA("eurobert"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, IGNORED("classifier_pooling clf_pooling")),
+    DEFAULTS(.scale_attn_weights = true, ROPE(250000)));
 
 ROW(mistral, LLAMA("mistral"), KEYS(DECODER_SIZES, WINDOW, THETA, ROPE_OBJECTS),
     .unbiased = ATTN_PROJ_ALL, INNER(4096, 32, 32, 131072),
@@ -30,12 +34,13 @@ static const struct attn_hf_key mixtral_keys[] = KEY_LIST(DECODER_KEYS, HEAD_DIM
 ROW(mixtral, LLAMA("mixtral"), .keys = mixtral_keys, .unbiased = ATTN_PROJ_ALL,
     DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, ROPE(1e6)));
 
-/* The queries of ministral3 grow with the log of their position.  Where no RoPE object is given,
- * that of Hugging Face's class counts.  max_position_embeddings in it is that of the model. */
+ROW(ministral, LLAMA("ministral"), KEYS(DECODER_KEYS, HEAD_DIM, WINDOW, LAYER_TYPES),
+    .unbiased = ATTN_PROJ_ALL,
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, .sliding_window = 4096, ROPE(10000)));
+
+/* Where no RoPE object is given, that of Hugging Face's class counts. */
 #define MINISTRAL3                                                                               \
-    .keys = mixtral_keys, .unbiased = ATTN_PROJ_ALL,                                             \
-    ROPE_KEYS(ROPE_NUMBER("llama_4_scaling_beta", scaling_beta, 0, 1e6),                         \
-              IGNORED("max_position_embeddings")),                                               \
+    .keys = mixtral_keys, .unbiased = ATTN_PROJ_ALL, SCALING_BETA,                               \
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .max_position = 262144, SLIDES,         \
              .rope = {ROPE_OF(YARN, 1e6, .factor = 16, .original_max_position = 16384,           \
                               .beta_fast = 32, .beta_slow = 1, .mscale = 1, .mscale_all_dim = 1, \
@@ -152,8 +157,6 @@ ROW(qwen3_moe, NORMED("qwen3_moe"), QWEN3_MOE(10000));
 
 /* ---- qwen2_vl, qwen2_5_vl, qwen3_vl: the text model, with one row of positions --------------- */
 
-#define MROPE .mrope = true, ROPE_KEYS(IGNORED("interleaved mrope_interleaved mrope_section"))
-
 static const struct attn_hf_key qwen2_vl_keys[] =
     KEY_LIST(DECODER_KEYS, NO_WINDOW, LAYER_TYPES,
              IGNORED("image_token_id video_token_id vision_config vision_end_token_id "
@@ -231,11 +234,17 @@ ROW(paligemma, NESTED("paligemma", "gemma"), .tensors = attn_llama_tensors, GEMM
 /* ---- gemma2: soft-capping; layers 0, 2, 4, ... use the sliding window ------------------------ */
 
 /* sliding_window_size is an early name that no class reads. */
-ROW(gemma2, LLAMA("gemma2"),
-    KEYS(DECODER_SIZES, ATTENTION_BIAS, SCALE_OF, SOFTCAP, WINDOW, LAYER_TYPES, THETA, ROPE_OBJECTS,
-         IGNORED("final_logit_softcapping sliding_window_size")),
-    DEFAULTS(CAUSAL, .num_kv_heads = 4, .head_dim = 256, .query_pre_attn_scalar = 256,
-             .softcap = 50, SLIDES, .sliding_window = 4096, .sliding_period = 2, ROPE(10000)));
+static const struct attn_hf_key gemma2_keys[] =
+    KEY_LIST(DECODER_SIZES, ATTENTION_BIAS, SCALE_OF, SOFTCAP, WINDOW, LAYER_TYPES, THETA,
+             ROPE_OBJECTS, IGNORED("final_logit_softcapping sliding_window_size"));
+
+#define GEMMA2                                                                         \
+    .keys = gemma2_keys,                                                               \
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .head_dim = 256, .query_pre_attn_scalar = 256, \
+             .softcap = 50, SLIDES, .sliding_window = 4096, .sliding_period = 2, ROPE(10000))
+
+ROW(gemma2, LLAMA("gemma2"), GEMMA2);
+ROW(vaultgemma, LLAMA("vaultgemma"), GEMMA2);
 
 /* ---- gemma3: norms times 1 + w; five of six layers slide, with a RoPE base of their own ------ */
 
@@ -258,6 +267,27 @@ static const struct attn_hf_key gemma3_keys[] = KEY_LIST(
 
 ROW(gemma3, NESTED("gemma3", "gemma3_text"), GEMMA3);
 ROW(gemma3_text, DECODER("gemma3_text"), GEMMA3);
+
+/* ---- gemma3n: scores are not scaled; the last layers read another cache ---------------------- */
+
+/* query_pre_attn_scalar is published, and no class reads it. */
+static const struct attn_hf_key gemma3n_keys[] = KEY_LIST(
+    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, WINDOW, LAYER_TYPES,
+    NUMBER("rope_local_base_freq", sliding_rope.theta, 1, MAX_THETA), SHARED_LAYERS,
+    IGNORED("activation_sparsity_pattern altup_active_idx altup_coef_clip altup_correct_scale "
+            "altup_num_inputs final_logit_softcapping hidden_size_per_layer_input laurel_rank "
+            "query_pre_attn_scalar vocab_size_per_layer_input"));
+
+#define GEMMA3N                                                                                    \
+    .keys = gemma3n_keys, .tensors = attn_normed_tensors,                                          \
+    DEFAULTS(CAUSAL, .hidden_size = 2048, .num_heads = 8, .num_kv_heads = 2, .head_dim = 256,      \
+             .num_layers = 35, .max_position = 32768, .scale = 1, .qk_norm = true, .v_norm = true, \
+             .norm_eps = 1e-6, SLIDES, .sliding_window = 512, .full_period = 5,                    \
+             .num_shared_layers = 15, .rope_by_type = true, ROPE(1e6),                             \
+             .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)})
+
+ROW(gemma3n, NESTED("gemma3n", "gemma3n_text"), GEMMA3N);
+ROW(gemma3n_text, DECODER("gemma3n_text"), GEMMA3N);
 
 /* ---- gemma4: full layers with heads of their own; the last layers may read another cache ----- */
 
@@ -284,3 +314,5 @@ static const struct attn_hf_key gemma4_keys[] =
 
 ROW(gemma4, NESTED("gemma4", "gemma4_text"), GEMMA4);
 ROW(gemma4_text, DECODER("gemma4_text"), GEMMA4);
+ROW(gemma4_unified, NESTED("gemma4_unified", "gemma4_unified_text"), GEMMA4);
+ROW(gemma4_unified_text, DECODER("gemma4_unified_text"), GEMMA4);

@@ -41,7 +41,7 @@ ROW(attention, FAMILY("attention"), PREFIXES("layers.*.", ""), .either_way = "W_
              .rope = {.truncate = true}));
 
 /* Every field of a specification has a key. */
-ROW(random, .name = "random", .unbiased = ATTN_PROJ_KV_A,
+ROW(random, .name = "random", ROPE_KEYS(MSCALES), .unbiased = ATTN_PROJ_KV_A,
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM, KDIM, VDIM, LATENT_SIZES, INDEXER_SIZES,
          FLAG("indexer_rope_interleave", index_interleaved), LAYERS, POSITIONS, ATTENTION_BIAS,
          FLAG("bias", bias), FLAG("add_bias_kv", bias_kv), ZERO_ATTN,
@@ -51,7 +51,8 @@ ROW(random, .name = "random", .unbiased = ATTN_PROJ_KV_A,
          FLAG("qk_norm_weightless", norm_weightless), FLAG("qk_norm_bias", norm_bias),
          FLAG("qk_norm_after_rope", norm_after_rope), FLAG("v_norm", v_norm),
          FLAG("output_norm", output_norm), NORM_EPS, CLIP("clip_qkv"), KEY_MULTIPLIER,
-         FLAG("attn_output_gate", output_gate), FLAG("differential", differential), IS_CAUSAL,
+         FLAG("attn_output_gate", output_gate), FLAG("gate_softplus", gate_softplus),
+         FLAG("gate_by_head", gate_by_head), FLAG("differential", differential), IS_CAUSAL,
          FLAG("is_cross", is_cross), SCALE("scale"), SCALE_OF, SOFTCAP,
          NUMBER("attention_value_scale", value_scale, 1e-6, ATTN_MAX_SCALE), WINDOW, LAYER_TYPES,
          SHARED_LAYERS, CHUNK_SIZE, ROPE_LAYERS,

@@ -64,11 +64,18 @@ static bool check_factors(struct attn_resolution *r, const struct attn_hf_rope *
 static bool rotary_dim(size_t *out, struct attn_resolution *r, const struct attn_hf_rope *rope,
                        size_t head_dim)
 {
-    bool partial = rope->partial_rotary_factor != 0 && rope->partial_rotary_factor != 1;
+    /* Of latent attention the share may be that of the whole head, whose last part rotates. */
+    const struct attn_hf_config *hf = &r->config->hf;
+    const bool whole = hf->kv_lora_rank != 0 &&
+                       lround((double)hf->head_dim * rope->partial_rotary_factor) == (long)head_dim;
+    bool partial = rope->partial_rotary_factor != 0 && rope->partial_rotary_factor != 1 && !whole;
     if (partial && ATTN_KEY(r, rope.partial_rotary_factor)[0] == '\0')
         return attn_refuse_key(r, ATTN_UNSUPPORTED, "partial_rotary_factor",
                                ": %g is not supported", rope->partial_rotary_factor);
     *out = partial ? (size_t)((double)head_dim * rope->partial_rotary_factor) : head_dim;
+    if (partial && rope->dim != 0 && *out != rope->dim)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, rope.dim),
+                               " is %zu, partial_rotary_factor makes %zu", rope->dim, *out);
     if (rope->dim != 0)
         *out = rope->dim;
     if (*out > head_dim)
@@ -161,7 +168,13 @@ static bool resolve_type(struct attn_rope_spec *out, struct attn_resolution *r,
         out->short_factor = rope->short_factor.values;
         out->long_factor = rope->long_factor.values;
         out->attention_factor =
-            longrope_attention(&r->config->hf, rope, out->original_max_position);
+            rope->short_mscale != 0
+                ? rope->short_mscale
+                : longrope_attention(&r->config->hf, rope, out->original_max_position);
+        out->long_attention_factor = rope->long_mscale;
+        if ((rope->short_mscale == 0) != (rope->long_mscale == 0))
+            return attn_refuse_key(r, ATTN_MALFORMED, "rope_scaling",
+                                   ": short_mscale and long_mscale need each other");
     }
     return true;
 }

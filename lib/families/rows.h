@@ -12,6 +12,7 @@
  *     NAME("norm", norm_type, "rms layer")      one of these names, into a size_t: 1, 2, ...
  *     FIELD("seed", INTEGER, seed, least, most) any kind of enum attn_hf_key_kind
  *     FIXED("sliding_window", "null")           only this JSON value is computed
+ *     EVERY("attn_type_list", "1")              only a list of this JSON value, or the value
  *     OBJECT("attn_config")                     object, with its keys as "attn_config.alibi"
  *     WIDTH_OF("encoder")                       object beside the settings: the width of the rows
  *                                               that cross-attention is over
@@ -61,28 +62,36 @@
         row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder),    \
         row(bart_encoder), row(bart_cross), row(mbart_decoder), row(mbart_encoder),                \
         row(mbart_cross), row(whisper_decoder), row(whisper_encoder), row(whisper_cross),          \
-        ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio), row(hubert), row(sew),     \
-        row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert),       \
-        row(deberta), row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),     \
+        row(wav2vec2), row(data2vec_audio), row(hubert), row(sew), row(unispeech),                 \
+        row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert), row(deberta),         \
+        row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),                   \
         row(clip_vision_model), row(chinese_clip_text), row(chinese_clip_vision),                  \
         row(owlvit_text), row(owlvit_vision), row(owlv2_text), row(owlv2_vision),                  \
         row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
         row(siglip2_text), row(siglip2_vision), row(siglip2_text_model),                           \
         row(siglip2_vision_model), row(mpt), row(gpt_neo), row(codegen), row(gpt_bigcode),         \
-        row(biogpt), row(xglm), row(dbrx), row(mixtral), row(ministral3), row(mistral3_mistral),   \
-        row(mistral3), row(llama4), row(llama4_text), row(qwen2_moe), row(qwen3_moe),              \
-        row(phi4_multimodal), row(qwen2_vl), row(qwen2_vl_text), row(qwen2_5_vl),                  \
-        row(qwen2_5_vl_text), row(qwen2_5_omni_text), row(qwen3_omni_moe_text), row(qwen3_vl),     \
-        row(qwen3_vl_text), row(qwen3_vl_moe), row(qwen3_vl_moe_text), row(qwen3_next),            \
-        row(qwen3_5), row(qwen3_5_text), row(qwen3_5_moe), row(qwen3_5_moe_text), row(gemma),      \
-        row(gemma3), row(gemma3_text), row(gemma4), row(gemma4_text), row(granite), row(smollm3),  \
-        row(starcoder2), row(stablelm), row(glm), row(glm4), row(helium), row(seed_oss),           \
-        row(diffllama), row(mimo), row(mimo_v2_flash), row(hunyuan_v1_dense), row(ernie4_5),       \
-        row(internlm2), row(olmo2), row(olmo3), row(exaone4), row(cohere), row(cohere2),           \
+        row(biogpt), row(xglm), row(dbrx), row(mixtral), row(ministral3), row(ministral),          \
+        row(mistral3_mistral), row(mistral3), row(mistral3_mistral4), row(mistral4), row(llama4),  \
+        row(llama4_text), row(eurobert), row(qwen2_moe), row(qwen3_moe), row(phi4_multimodal),     \
+        row(qwen2_vl), row(qwen2_vl_text), row(qwen2_5_vl), row(qwen2_5_vl_text),                  \
+        row(qwen2_5_omni_text), row(qwen3_omni_moe_text), row(qwen3_vl), row(qwen3_vl_text),       \
+        row(qwen3_vl_moe), row(qwen3_vl_moe_text), row(qwen3_next), row(qwen3_5),                  \
+        row(qwen3_5_text), row(qwen3_5_moe), row(qwen3_5_moe_text), row(gemma), row(vaultgemma),   \
+        row(gemma3), row(gemma3_text), row(gemma3n), row(gemma3n_text), row(gemma4),               \
+        row(gemma4_text), row(gemma4_unified), row(gemma4_unified_text), row(granite),             \
+        row(granitemoe), row(granitemoeshared), row(granite_swa), row(granitemoe_swa),             \
+        row(hyperclovax), row(arcee), row(jais2), row(solar_open), row(apertus), row(cwm),         \
+        row(phimoe), row(dots1), row(mellum), row(laguna), row(afmoe), row(muse_glimmer),          \
+        row(muse_glimmer_text), row(smollm3), row(starcoder2), row(stablelm), row(glm), row(glm4), \
+        row(glm4v), row(glm4v_text), row(glm4_moe), row(glm4v_moe), row(glm4v_moe_text),           \
+        row(minimax_m2), row(helium), row(seed_oss), row(diffllama), row(mimo),                    \
+        row(mimo_v2_flash), row(hunyuan_v1_dense), row(hunyuan_v1_moe), row(ernie4_5),             \
+        row(ernie4_5_moe), row(internlm2), row(olmo2), row(flex_olmo), row(olmoe), row(olmo),      \
+        row(olmo3), row(exaone4), row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe),    \
         row(persimmon), row(nemotron), row(nanochat), row(bitnet), row(nemotron_h),                \
         row(granitemoehybrid), row(falcon_h1), row(jamba), row(bamba), row(lfm2), row(lfm2_moe),   \
-        row(olmo_hybrid), row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(deepseek_v32),     \
-        row(glm_moe_dsa), row(minicpm3)
+        row(olmo_hybrid), row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(axk1), row(youtu), \
+        row(glm4_moe_lite), row(deepseek_v32), row(glm_moe_dsa), row(minicpm3), row(longcat_flash)
 
 #define ATTN_ROW(name) attn_family_##name
 extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
@@ -113,6 +122,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define NAME(key, field, names) KEY(key, NAME, HF_FIELD(field), 0, 0, names)
 #define FULL_PERIOD(key) FIELD(key, PERIOD, full_period, 1, ATTN_MAX_LAYERS)
 #define FIXED(key, value) KEY(key, FIXED, 0, 0, 0, value)
+#define EVERY(key, value) KEY(key, FIXED, 0, 1, 0, value)
 #define OBJECT(key) KEY(key, OBJECT, 0, 0, 0, NULL)
 #define WIDTH_OF(key) \
     KEY(key, WIDTH, HF_FIELD(encoder_size), 1, ATTN_MAX_HIDDEN_SIZE, key ".hidden_size")
@@ -145,6 +155,9 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define NORM_EPS NUMBER("rms_norm_eps", norm_eps, 0, 1)
 #define SCALE(key) NUMBER(key, scale, 1e-9, ATTN_MAX_SCALE)
 #define SCALE_OF NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9)
+#define MSCALES                                           \
+    ROPE_NUMBER("short_mscale", short_mscale, 1e-6, 1e6), \
+        ROPE_NUMBER("long_mscale", long_mscale, 1e-6, 1e6)
 #define SOFTCAP NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP)
 #define CLIP(key) NUMBER(key, clip_qkv, 1e-6, 1e15)
 #define KEY_MULTIPLIER NUMBER("key_multiplier", key_multiplier, 1e-9, ATTN_MAX_SCALE)
@@ -153,6 +166,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define LAYER_TYPES_AS(key, names) KEY(key, LAYER_TYPES, HF_FIELD(num_layer_types), 0, 0, names)
 #define FULL_LAYERS(key) FIELD(key, FULL_LAYERS, listed_layers, 0, 0)
 #define ROPE_LAYERS FIELD("no_rope_layers", ROPE_LAYERS, num_rope_layers, 0, 0)
+#define ROPE_THETAS FIELD("layer_rope_theta", ROPE_THETAS, num_rope_thetas, 0, MAX_THETA)
 #define NO_ROPE_PERIOD FIELD("no_rope_layer_interval", INTEGER, no_rope_period, 1, ATTN_MAX_LAYERS)
 #define SHARED_LAYERS FIELD("num_kv_shared_layers", INTEGER, num_shared_layers, 0, ATTN_MAX_LAYERS)
 #define CHUNK_SIZE SIZE("attention_chunk_size", attention_chunk_size, MAX_POSITION)
@@ -211,6 +225,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 /* The tensors of Llama, and these with q_norm and k_norm. */
 #define SELF_ATTN "layers.*.self_attn."
 #define LLAMA_MAPS MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "o_proj")
+#define NORMS NORM(SELF_ATTN "q_norm", Q), NORM(SELF_ATTN "k_norm", K)
 extern const struct attn_family_tensor attn_llama_tensors[], attn_normed_tensors[];
 
 /* ---- Rows ---------------------------------------------------------------------------------- */
@@ -243,5 +258,14 @@ extern const char *const attn_model_prefixes[]; /* "model." and none */
 #define ROPE_OF(what, ...) .type = ATTN_ROPE_##what, .theta = __VA_ARGS__
 #define ROPE(...) .rope = {ROPE_OF(DEFAULT, __VA_ARGS__, .truncate = true)}
 #define SLIDES .use_sliding_window = true
+
+/* "mrope" is plain RoPE: the positions of its sections are one row. */
+#define MROPE .mrope = true, ROPE_KEYS(IGNORED("interleaved mrope_interleaved mrope_section"))
+
+/* Mistral's queries grow with the log of their position; max_position_embeddings inside a RoPE
+ * object is that of the model. */
+#define SCALING_BETA                                                     \
+    ROPE_KEYS(ROPE_NUMBER("llama_4_scaling_beta", scaling_beta, 0, 1e6), \
+              IGNORED("max_position_embeddings"))
 
 #endif

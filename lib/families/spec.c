@@ -106,6 +106,8 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
     const double scalar =
         hf->query_pre_attn_scalar != 0 ? hf->query_pre_attn_scalar : (double)spec->head_dim;
     spec->scale = hf->scale != 0 ? hf->scale : hf->scale_attn_weights ? 1 / sqrt(scalar) : 1;
+    if (hf->query_factor != 0)
+        spec->scale *= hf->query_factor;
     if (hf->scale_by_mscale && hf->rope.type == ATTN_ROPE_YARN && hf->rope.mscale_all_dim != 0)
         spec->scale *= pow(attn_yarn_gain(hf->rope.factor, hf->rope.mscale_all_dim), 2);
     return attn_resolved(r,
@@ -131,8 +133,10 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->sinks = hf->sinks;
     spec->softcap = hf->softcap;
     spec->value_scale = hf->value_scale;
-    spec->output_gate = hf->output_gate;
     spec->clip_qkv = hf->clip_qkv;
+    spec->output_gate = hf->output_gate;
+    spec->gate_softplus = hf->gate_softplus;
+    spec->gate_by_head = hf->gate_by_head;
     spec->key_multiplier = hf->key_multiplier != 1 ? hf->key_multiplier : 0;
     spec->attention_chunk_size = hf->attention_chunk_size;
     if (hf->attention_type == 2)
@@ -283,6 +287,14 @@ static bool check_length(struct attn_resolution *r, const char *key, size_t coun
                            r->config->num_layers);
 }
 
+/* Whether layer i is the full one, or the one that does not rotate, of its period. */
+static bool ends_period(const struct attn_hf_config *hf, size_t i, size_t period)
+{
+    if (hf->full_first)
+        return i % period == hf->full_offset;
+    return (hf->from_last ? hf->num_layers - 1 - i : i + 1) % period == 0;
+}
+
 /* The type of layer i where no list of types is given. */
 static enum attn_layer_type type_of(const struct attn_config *config, size_t i)
 {
@@ -291,10 +303,11 @@ static enum attn_layer_type type_of(const struct attn_config *config, size_t i)
                                      ? (enum attn_layer_type)hf->other_type
                                      : ATTN_LAYER_SLIDING;
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
+    const size_t dense = hf->dense_period != 0 ? hf->num_dense : 0;
     bool full = hf->listed_layers != 0 && config->is_listed[i];
     if (hf->listed_layers == 0 && hf->full_period != 0)
-        full = hf->full_first ? i % hf->full_period == hf->full_offset
-                              : (i + 1) % hf->full_period == 0;
+        full = i < dense ? ends_period(hf, i, hf->dense_period)
+                         : ends_period(hf, i - dense, hf->full_period);
     if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_LINEAR)
         return full ? ATTN_LAYER_FULL : other;
     if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
@@ -387,8 +400,12 @@ static bool resolve_stack(struct attn_resolution *r)
 static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
 {
     bool sliding = config->types[i] == ATTN_LAYER_SLIDING;
+    if (hf->num_rope_thetas != 0)
+        return config->rope_thetas[i] != 0;
     if (hf->no_rope_period != 0)
-        return (i + 1) % hf->no_rope_period != 0;
+        return !ends_period(hf, i, hf->no_rope_period);
+    if (hf->dense_period == 1 && (hf->num_mlp_types != 0 ? config->dense[i] : i < hf->num_dense))
+        return true;
     return sliding || hf->rope_layers == ATTN_ROPE_EVERY ||
            (hf->rope_layers == ATTN_ROPE_IF_WINDOW &&
             config->specs[ATTN_LAYER_SLIDING].sliding_window == 0);
@@ -411,7 +428,25 @@ static bool resolve_rotating(struct attn_resolution *r)
         if (slides)
             config->types[i] = config->rotates[i] ? ATTN_LAYER_FULL : ATTN_LAYER_SLIDING;
     }
-    return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers);
+    return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers) &&
+           check_length(r, ATTN_KEY(r, num_rope_thetas), hf->num_rope_thetas) &&
+           check_length(r, ATTN_KEY(r, num_mlp_types), hf->num_mlp_types);
+}
+
+/* The list of query heads of each layer. */
+static bool check_layer_heads(struct attn_resolution *r)
+{
+    const struct attn_config *config = r->config;
+    const char *key = ATTN_KEY(r, num_layer_heads);
+    for (size_t i = 0; i < config->hf.num_layer_heads && i < config->num_layers; i++) {
+        const size_t groups = config->specs[config->types[i]].num_kv_heads;
+        if (config->heads[i] % groups != 0)
+            return attn_refuse_key(
+                r, ATTN_MALFORMED, key,
+                " has %zu for layer %zu, which %zu key/value heads do not divide", config->heads[i],
+                i, groups);
+    }
+    return check_length(r, key, config->hf.num_layer_heads);
 }
 
 /* The layer whose cache layer i reads: the last one of its type that has a cache of its own;
@@ -529,7 +564,7 @@ bool attn_resolve(struct attn_resolution *r)
     if (!check_present(r))
         return false;
 
-    config->num_layers = hf->num_layers;
+    config->num_layers = hf->num_layers * (hf->attentions != 0 ? hf->attentions : 1);
     config->max_position = hf->max_position;
     resolve_flags(&common, r->config->family, hf);
     resolve_norms(&common, hf);
@@ -543,7 +578,7 @@ bool attn_resolve(struct attn_resolution *r)
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
     return check_window(r) && check_sliding(r) && resolve_types(r) && resolve_stack(r) &&
-           check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
+           check_layer_heads(r) && check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
 }
 
 bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
@@ -587,6 +622,10 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
     *out = config->specs[config->types[layer]];
     if (!config->rotates[layer])
         out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
+    else if (config->hf.num_rope_thetas != 0)
+        out->rope.theta = config->rope_thetas[layer];
+    if (config->hf.num_layer_heads != 0)
+        out->num_heads = config->heads[layer];
     if (layer >= config->num_layers - config->hf.num_shared_layers)
         out->shares_layer = source_of(config, layer);
     if (config->hf.differential)

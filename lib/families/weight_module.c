@@ -126,12 +126,12 @@ static size_t common_length(const struct attn_family_tensor *patterns)
 
 /* Writes what the names of a layer's module begin with. */
 static void write_root(char out[ATTN_TENSOR_NAME_MAX], const struct attn_checkpoint_layer *source,
-                       const char *prefix, size_t index)
+                       const char *prefix)
 {
     char common[ATTN_TENSOR_NAME_MAX];
     const struct attn_family_tensor *patterns = attn_tensors_of(source);
     snprintf(common, sizeof common, "%.*s", (int)common_length(patterns), patterns[0].name);
-    attn_expand_name(out, prefix, common, (struct attn_name_indices){index, 0});
+    attn_expand_name(out, prefix, common, attn_name_indices(source->config, source->layer, 0));
 }
 
 struct module {
@@ -259,13 +259,14 @@ static bool check_name(void *context, const char *name)
 }
 
 /* Whether tensors of the layer are bound by names with this prefix. */
-static bool is_used(struct module *module, const char *prefix, size_t index)
+static bool is_used(struct module *module, const char *prefix)
 {
+    const struct attn_checkpoint_layer *source = module->source;
     char name[ATTN_TENSOR_NAME_MAX];
     for (size_t i = 0; i < module->bindings->count; i++) {
         const struct attn_binding *binding = &module->bindings->items[i];
         attn_expand_name(name, prefix, binding->pattern->name,
-                         (struct attn_name_indices){index, 0});
+                         attn_name_indices(source->config, source->layer, 0));
         const bool quantized =
             binding->tensor.quantized != NULL && strcmp(binding->tensor.entry->name, name) == 0;
         if (!is_of_stack(binding->pattern) && (quantized || find_binding(module, name) == binding))
@@ -280,7 +281,6 @@ enum attn_status attn_check_module(const struct attn_bindings *bindings,
                                    struct attn_error *error)
 {
     const struct attn_config *config = source->config;
-    const size_t index = attn_config_tensor_index(config, source->layer);
     struct module module = {.bindings = bindings,
                             .checkpoint = checkpoint,
                             .source = source,
@@ -288,9 +288,9 @@ enum attn_status attn_check_module(const struct attn_bindings *bindings,
                             .error = error};
     char prefix[ATTN_PREFIX_MAX];
     for (size_t i = 0; module.status == ATTN_OK && attn_config_prefix(prefix, config, i); i++) {
-        if (!is_used(&module, prefix, index))
+        if (!is_used(&module, prefix))
             continue;
-        write_root(module.root, source, prefix, index);
+        write_root(module.root, source, prefix);
         attn_checkpoint_visit(checkpoint, module.root, check_name, &module);
     }
     return module.status;
@@ -356,10 +356,9 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
     char own[ATTN_SAFETENSORS_MAX_NAME];
     struct search search = {.wanted = wanted};
     char prefix[ATTN_PREFIX_MAX];
-    const size_t index = attn_config_tensor_index(source->config, source->layer);
     const struct attn_family_tensor *pattern = attn_tensors_of(source);
     attn_config_prefix(prefix, source->config, 0);
-    const struct attn_name_indices indices = {index, 0};
+    const struct attn_name_indices indices = attn_name_indices(source->config, source->layer, 0);
     for (; pattern->name != NULL && search.found[0] == '\0'; pattern++) {
         struct attn_matrix_shape shape;
         if (pattern->role != role || (pattern->projections & missing) == 0 ||
@@ -377,7 +376,7 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
         return attn_fail(error, ATTN_NOT_FOUND, name,
                          "tensor '%.72s' is missing; there is '%.72s': %s", name, search.found,
                          search.remedy != NULL ? search.remedy : "rename the tensors");
-    write_root(wanted, source, prefix, index);
+    write_root(wanted, source, prefix);
     attn_checkpoint_list(there, sizeof there, checkpoint, wanted);
     if (there[0] == '\0')
         attn_checkpoint_list(there, sizeof there, checkpoint, "");

@@ -4,6 +4,7 @@
  * head, or as columns.  Small arrays are read as a whole.  So are matrices that stand whole, on all
  * threads unless they are in an .npz file; of others the places of rows are told, which the loader
  * reads in strips. */
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -190,6 +191,20 @@ static enum attn_status read_columns(struct attn_layer *out, const struct attn_b
 
 /* ---- A layer ---- */
 
+/* Makes of the stored weights of a norm those by which it multiplies: stored as w - 1 by some
+ * families; with the factor of the latent that comes out of it. */
+static void finish_norm(float *weight, size_t count, const struct attn_checkpoint_layer *of,
+                        unsigned projection)
+{
+    const struct attn_hf_config *hf = &of->config->hf;
+    const bool scaled = (projection == ATTN_PROJ_Q_A && hf->scale_q_lora) ||
+                        (projection == ATTN_PROJ_KV_A && hf->scale_kv_lora);
+    for (size_t i = 0; i < count && of->config->family->norm_plus_one; i++)
+        weight[i] += 1;
+    for (size_t i = 0; i < count && scaled; i++)
+        weight[i] *= (float)sqrt((double)hf->hidden_size / (double)count);
+}
+
 /* Puts rows 2i and 2i + 1 of the last components of each head, which rotate together, at i and half
  * their number after it.  rows [count][in] are those of whole heads. */
 static enum attn_status gather(float *rows, const struct attn_weight_rows *of, size_t count,
@@ -263,11 +278,9 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         if (status == ATTN_OK && role == ATTN_ROLE_BIAS && config->hf.rope_gathered &&
             (binding->pattern->projections & ATTN_PROJ_K_ROPE) != 0)
             status = gather_bias(&out->k_rope, error);
-        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one) {
-            float *weight = destination_of(out, binding->pattern, first);
-            for (size_t e = 0; e < elements_of(binding, NULL); e++)
-                weight[e] += 1;
-        }
+        if (status == ATTN_OK && role == ATTN_ROLE_NORM)
+            finish_norm(destination_of(out, binding->pattern, first), elements_of(binding, NULL),
+                        &own, binding->pattern->projections);
     }
     return status;
 }

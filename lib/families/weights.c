@@ -83,6 +83,14 @@ size_t attn_tensor_heads(const struct attn_checkpoint_layer *source,
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
+struct attn_name_indices attn_name_indices(const struct attn_config *config, size_t layer,
+                                           size_t head)
+{
+    const size_t attentions = config->hf.attentions != 0 ? config->hf.attentions : 1;
+    const size_t index = attn_config_tensor_index(config, layer);
+    return (struct attn_name_indices){index / attentions, head, index % attentions};
+}
+
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
                       struct attn_name_indices indices)
 {
@@ -90,9 +98,11 @@ void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const 
     size_t at = 0;
     for (size_t i = 0; i < 2; i++)
         for (const char *c = pieces[i]; *c != '\0' && at + 24 < ATTN_TENSOR_NAME_MAX; c++) {
-            if (*c == '*' || *c == '#')
+            if (*c == '*' || *c == '#' || *c == '%')
                 at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu",
-                                       *c == '*' ? indices.layer : indices.head);
+                                       *c == '*'   ? indices.layer
+                                       : *c == '#' ? indices.head
+                                                   : indices.attention);
             else
                 out[at++] = *c;
         }
@@ -129,8 +139,7 @@ enum attn_status attn_find_tensor(struct attn_tensor *out, struct attn_checkpoin
         if (!indexed && !single)
             continue;
         struct attn_tensor found;
-        attn_expand_name(name, prefix, pattern->name,
-                         (struct attn_name_indices){attn_config_tensor_index(config, layer), head});
+        attn_expand_name(name, prefix, pattern->name, attn_name_indices(config, layer, head));
         enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
         if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
             found.gguf == NULL &&

@@ -99,10 +99,13 @@ struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *con
 
 #define ATTN_TENSOR_NAME_MAX 160 /* bytes of prefix, name and index, all from the tables */
 
-/* The indices in a name: in the place of each '*' and each '#'. */
+/* The indices in a name: in the place of each '*', '#' and '%'; and those of layer `layer` of the
+ * configuration. */
 struct attn_name_indices {
-    size_t layer, head;
+    size_t layer, head, attention;
 };
+struct attn_name_indices attn_name_indices(const struct attn_config *config, size_t layer,
+                                           size_t head);
 
 /* Writes prefix and name with these indices. */
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,

@@ -68,6 +68,9 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
 static enum attn_status check_variants(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm, *o = &spec->output_norm;
+    if (!spec->output_gate && (spec->gate_softplus || spec->gate_by_head))
+        return attn_fail(error, ATTN_UNSUPPORTED, "output_gate",
+                         "output_gate is false, gate_softplus and gate_by_head need it");
     if ((unsigned)o->type > ATTN_NORM_LAYER || o->weightless || o->bias ||
         (o->type != ATTN_NORM_NONE && o->extent != ATTN_NORM_ALL_HEADS))
         return attn_fail(error, ATTN_UNSUPPORTED, "output_norm",

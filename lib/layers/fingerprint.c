@@ -124,7 +124,10 @@ static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
                               b->gated,
                               (double)b->grid,
                               (double)s->rope.grid_prefix,
-                              (double)s->max_tokens};
+                              (double)s->max_tokens,
+                              s->gate_softplus,
+                              s->gate_by_head,
+                              s->rope.long_attention_factor};
     for (size_t i = 0; i < COUNT(numbers); i++)
         if (numbers[i] != 0)
             hash = hash_real(attn_hash_word(hash, i), numbers[i]);

@@ -23,7 +23,7 @@ struct attn_layer {
             struct attn_linear k;    /* key_size -> G*D */
             struct attn_linear v;    /* value_size -> G*Dv */
             struct attn_linear o;    /* H*Dv -> E */
-            struct attn_linear gate; /* E -> H*Dv; zeroed without output_gate */
+            struct attn_linear gate; /* E -> attn_gate_width; zeroed without output_gate */
             /* Latent attention: hidden states to latents and the shared part, E -> R,
              * E -> rope_head_dim and E -> q_lora_rank.  q then reads the latent of queries (E
              * where there is none), k is R -> H*nope, v is R -> H*Dv; both are without panels

@@ -15,7 +15,7 @@ static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
 {
     const struct attn_mla_spec *m = &spec->mla;
     const struct attn_indexer_spec *index = &m->index;
-    const bool latent = m->kv_lora_rank > 0, gate = spec->output_gate;
+    const bool latent = m->kv_lora_rank > 0;
     const size_t e = spec->hidden_size, heads = spec->num_heads, groups = spec->num_kv_heads;
     const size_t q_in = m->q_lora_rank > 0 ? m->q_lora_rank : e;
     const size_t k_in = latent ? m->kv_lora_rank : spec->key_size;
@@ -27,7 +27,7 @@ static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
         [ATTN_MATRIX_K] = {k_in, k_out, spec->k_bias},
         [ATTN_MATRIX_V] = {v_in, groups * spec->value_head_dim, spec->v_bias},
         [ATTN_MATRIX_O] = {o_in, e, spec->o_bias},
-        [ATTN_MATRIX_GATE] = {e, gate ? o_in : 0, gate && spec->q_bias},
+        [ATTN_MATRIX_GATE] = {e, attn_gate_width(spec), spec->output_gate && spec->q_bias},
         [ATTN_MATRIX_KV_A] = {a_in, m->kv_lora_rank, m->bias},
         [ATTN_MATRIX_K_ROPE] = {a_in, m->rope_head_dim, m->bias},
         [ATTN_MATRIX_Q_A] = {a_in, m->q_lora_rank, m->bias && m->q_lora_rank > 0},

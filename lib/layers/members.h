@@ -57,6 +57,14 @@ struct attn_matrix_shape {
     bool packed; /* it is there, with weights, and not divided by heads (mla.h) */
 };
 
+/* The numbers of a row's gate; 0: the layer has none. */
+static inline size_t attn_gate_width(const struct attn_layer_spec *spec)
+{
+    if (!spec->output_gate)
+        return 0;
+    return spec->num_heads * (spec->gate_by_head ? 1 : spec->value_head_dim);
+}
+
 /* ---- Arrays ---- */
 
 enum attn_array {

@@ -68,6 +68,8 @@ static json_t *rope_json(const struct attn_rope_spec *rope)
     if (rope->type == ATTN_ROPE_PROPORTIONAL)
         srv_document_set(&json, "proportional_dim",
                          json_integer((json_int_t)rope->proportional_dim));
+    if (rope->long_attention_factor > 0)
+        srv_document_set(&json, "long_attention_factor", json_real(rope->long_attention_factor));
     if (rope->type == ATTN_ROPE_LONGROPE) {
         srv_document_set(&json, "short_factor", doubles_json(rope->short_factor, rope->dim / 2));
         srv_document_set(&json, "long_factor", doubles_json(rope->long_factor, rope->dim / 2));
@@ -165,7 +167,8 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
-        " s:o, s:o, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o, s:o}",
+        " s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o,"
+        " s:o}",
         "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
         "value_size", (json_int_t)spec->value_size, "num_attention_heads",
         (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
@@ -177,11 +180,12 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         query_scaling_json(&spec->query_scaling), "rope", rope_json(&spec->rope), "position_bias",
         position_bias_json(&spec->position_bias), "sinks", spec->sinks, "qk_norm",
         norm_json(&spec->qk_norm), "v_norm", norm_json(&spec->v_norm), "output_gate",
-        spec->output_gate, "output_norm", norm_json(&spec->output_norm), "clip_qkv",
-        number_or_null(spec->clip_qkv), "key_multiplier", number_or_null(spec->key_multiplier),
-        "biases", "query", spec->q_bias, "key", spec->k_bias, "value", spec->v_bias, "output",
-        spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn", spec->add_zero_attn, "mla",
-        mla_json(&spec->mla), "max_tokens", count_or_null(spec->max_tokens), "shares_layer",
+        spec->output_gate, "gate_softplus", spec->gate_softplus, "gate_by_head", spec->gate_by_head,
+        "output_norm", norm_json(&spec->output_norm), "clip_qkv", number_or_null(spec->clip_qkv),
+        "key_multiplier", number_or_null(spec->key_multiplier), "biases", "query", spec->q_bias,
+        "key", spec->k_bias, "value", spec->v_bias, "output", spec->o_bias, "bias_kv",
+        spec->bias_kv, "add_zero_attn", spec->add_zero_attn, "mla", mla_json(&spec->mla),
+        "max_tokens", count_or_null(spec->max_tokens), "shares_layer",
         spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer) : json_null(),
         "value_scale", number_or_null(spec->value_scale));
 }

@@ -79,6 +79,8 @@ static void add_besides(struct text *cell, const struct attn_family *family)
     list(cell, defaults->output_norm, "norm of heads");
     list(cell, has_key(family, HF_FIELD(clip_qkv)), "clamped q, k, v");
     list(cell, has_key(family, HF_FIELD(key_multiplier)), "key multiplier");
+    list(cell, has_key(family, HF_FIELD(num_layer_heads)), "heads by layer");
+    list(cell, defaults->attentions != 0, "two attentions a layer");
     list(cell, family->note != NULL, family->note);
 }
 

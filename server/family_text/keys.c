@@ -57,6 +57,8 @@ static const struct field_words config_words[] = {
     {HF_FIELD(v_norm), "RMSNorm without weights of each value head", NULL},
     {HF_FIELD(norm_eps), "epsilon of the norms", "0"},
     {HF_FIELD(output_gate), "rows of heads are multiplied by sigmoid(gate)", NULL},
+    {HF_FIELD(gate_softplus), "by softplus(gate) instead", NULL},
+    {HF_FIELD(gate_by_head), "the gate has one number for each head", NULL},
     {HF_FIELD(output_norm), "RMSNorm of all heads before the output projection", NULL},
     {HF_FIELD(clip_qkv), "queries, keys and values are clamped to +-this", "not clamped"},
     {HF_FIELD(key_multiplier), "multiplies keys, before norm and RoPE", "1"},
@@ -67,6 +69,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(scale_attn_weights), "scores are divided by sqrt(D)", NULL},
     {HF_FIELD(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
     {HF_FIELD(scale), "scale of scores", "1 / sqrt(D)"},
+    {HF_FIELD(query_factor), "multiplies that scale", "1"},
     {HF_FIELD(query_pre_attn_scalar), "q: the scale of scores is 1 / sqrt(q)", "D"},
     {HF_FIELD(differential), "differential attention", NULL},
     {HF_FIELD(value_scale), "multiplies values before they are cached", "nothing"},
@@ -80,6 +83,13 @@ static const struct field_words config_words[] = {
     {HF_FIELD(listed_layers), "the layers with full attention", "by the rule above"},
     {HF_FIELD(position_type), "positions", "none"},
     {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
+    {HF_FIELD(num_rope_thetas), "RoPE base of each layer", "by the rule above"},
+    {HF_FIELD(num_layer_heads), "query heads of each layer", "H"},
+    {HF_FIELD(num_mlp_types), "the dense layers", "the first ones"},
+    {HF_FIELD(num_dense), "number of dense layers, with a period of their own", "0"},
+    {HF_FIELD(dense_period), "that period; 1: dense layers rotate", "0"},
+    {HF_FIELD(scale_q_lora), "the latent of queries is multiplied by sqrt(E / its width)", NULL},
+    {HF_FIELD(scale_kv_lora), "that of keys and values by sqrt(E / R)", NULL},
     {HF_FIELD(no_rope_period), "every n-th layer does not rotate", "none"},
     {HF_FIELD(bidirectional), "not causal, with W / 2 tokens on both sides", NULL},
     {HF_FIELD(o_bias), "bias of o", NULL},
@@ -180,6 +190,9 @@ static const char *const bounds[] = {
     [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
     [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
     [ATTN_CONFIG_CROSS_LAYERS] = "list of indices",
+    [ATTN_CONFIG_ROPE_THETAS] = "list of numbers, one a layer; 0: does not rotate",
+    [ATTN_CONFIG_MLP_TYPES] = "list of `dense`, `sparse`, one a layer",
+    [ATTN_CONFIG_GATING] = "true or `per-head`; or `per-element`",
     [ATTN_CONFIG_PER_LAYER] =
         "object: by index, `head_dim` and `num_key_value_heads` of full layers",
     [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
@@ -204,6 +217,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_FACTORS:
         add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
+        break;
+    case ATTN_CONFIG_LAYER_HEADS:
+        add(row, "list of integers, %.0f to %.0f, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         if (key->only != NULL && key->only[0] == '0') {
@@ -237,10 +253,7 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "one of the names `%s`", key->only);
         break;
     case ATTN_CONFIG_FIXED:
-        add(row, "only `%s`", key->only);
-        break;
-    case ATTN_CONFIG_EACH:
-        add(row, "list of `%s`", key->only);
+        add(row, "only `%s`%s", key->only, key->min > 0 ? ", or a list of it" : "");
         break;
     default:
         add(row, "%s", bounds[key->kind]);
@@ -254,7 +267,9 @@ static void add_default(struct text *row, const struct attn_hf_key *key, const v
     const void *field = (const char *)defaults + key->offset;
     bool value = false;
     bool counts = key->kind == ATTN_CONFIG_INTEGER || key->kind == ATTN_CONFIG_PERIOD;
-    if (counts && *(const size_t *)field != 0)
+    if (key->kind == ATTN_CONFIG_GATING)
+        add(row, "true");
+    else if (counts && *(const size_t *)field != 0)
         add(row, "%zu", *(const size_t *)field);
     else if (key->kind == ATTN_CONFIG_NUMBER && *(const double *)field != 0)
         add(row, "%g", *(const double *)field);

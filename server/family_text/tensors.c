@@ -14,6 +14,7 @@ void add_projections(struct text *text, unsigned projections)
         {ATTN_PROJ_K, "k"},
         {ATTN_PROJ_V, "v"},
         {ATTN_PROJ_O, "o"},
+        {ATTN_PROJ_GATE, "gate"},
         {ATTN_PROJ_KV_A, "the latent"},
         {ATTN_PROJ_K_ROPE, "the part that rotates"},
         {ATTN_PROJ_Q_A, "the latent of queries"},

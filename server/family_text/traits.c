@@ -27,7 +27,10 @@ static void print_sliding(const struct attn_family *family)
     else if (defaults->slides_without_rope)
         add(&p, "in the layers that do not rotate");
     else if (defaults->full_period != 0)
-        add(&p, "in all but the last of each %zu layers", defaults->full_period);
+        add(&p, "in all but the %s of each %zu layers%s", defaults->full_first ? "first" : "last",
+            defaults->full_period, defaults->from_last ? ", counted from the last layer" : "");
+    else if (defaults->first_sliding == ATTN_MAX_LAYERS)
+        add(&p, "in none");
     else if (defaults->sliding_period > 1)
         add(&p, "in one layer of %zu, layer 0 first", defaults->sliding_period);
     else if (first != NULL)
@@ -43,10 +46,19 @@ static void print_rotating(struct text *p, const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
     const char *list = key_name(family, HF_FIELD(num_rope_layers));
+    const char *bases = key_name(family, HF_FIELD(num_rope_thetas));
     if (defaults->rope_layers == ATTN_ROPE_SLIDING_ONLY)
         add(p, " Only sliding layers rotate.");
     if (defaults->rope_layers == ATTN_ROPE_IF_WINDOW)
         add(p, " With a window only sliding layers rotate.");
+    if (bases != NULL)
+        add(p, " `%s` has the base of each layer, 0 where it does not rotate.", bases);
+    if (bases != NULL && defaults->no_rope_period != 0)
+        add(p, " Without it, all rotate but the last of each %zu layers, counted from the last.",
+            defaults->no_rope_period);
+    if (key_name(family, HF_FIELD(dense_period)) != NULL)
+        add(p, " Dense layers rotate too, where `%s` is 1.",
+            key_name(family, HF_FIELD(dense_period)));
     if (list != NULL)
         add(p, " `%s` has 1 for a layer that rotates; without it, all rotate", list);
     if (list != NULL && key_name(family, HF_FIELD(no_rope_period)) != NULL)
@@ -196,24 +208,10 @@ static void print_choice(const struct attn_hf_config *defaults)
         printf("- Differential attention, lambda_init of layer l being 0.8 - 0.6 exp(-0.3 l).\n");
 }
 
-void print_traits(const struct attn_family *family)
+/* The position bias of a family, in lines of its own. */
+static void print_position_bias(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
-    struct text biases = {.length = 0};
-    bool rescaled = key_name(family, HF_FIELD(scale_attn_weights)) != NULL ||
-                    key_name(family, HF_FIELD(scale)) != NULL ||
-                    key_name(family, HF_FIELD(query_pre_attn_scalar)) != NULL;
-    printf(
-        "- %s, %s. Scores are %s%s.\n", defaults->is_cross ? "Cross-attention" : "Self-attention",
-        defaults->is_causal ? "causal" : "not causal",
-        defaults->scale_attn_weights && defaults->scale == 0 ? "divided by sqrt(D)" : "not scaled",
-        rescaled ? " unless a key says otherwise" : "");
-    add(&biases, "- Biases: ");
-    add_biases(&biases, family);
-    add(&biases, ".");
-    print_paragraph(&biases);
-    if (defaults->num_groups != 0)
-        printf("- Layers of a group share tensors, resident once; `*` is the group's index.\n");
     if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
         printf("- ALiBi%s%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
                defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
@@ -231,11 +229,39 @@ void print_traits(const struct attn_family *family)
         printf("- Full attention; sequences beyond the length of `block_sparse` are refused.\n");
     if (key_name(family, HF_FIELD(position_terms)) != NULL)
         printf("- Disentangled position bias: scores are divided by sqrt(D (1 + its terms)).\n");
+}
+
+void print_traits(const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    struct text biases = {.length = 0};
+    bool rescaled = key_name(family, HF_FIELD(scale_attn_weights)) != NULL ||
+                    key_name(family, HF_FIELD(scale)) != NULL ||
+                    key_name(family, HF_FIELD(query_pre_attn_scalar)) != NULL;
+    printf(
+        "- %s, %s. Scores are %s%s.\n", defaults->is_cross ? "Cross-attention" : "Self-attention",
+        defaults->is_causal ? "causal" : "not causal",
+        defaults->scale_attn_weights && defaults->scale == 0 ? "divided by sqrt(D)" : "not scaled",
+        rescaled ? " unless a key says otherwise" : "");
+    add(&biases, "- Biases: ");
+    add_biases(&biases, family);
+    add(&biases, ".");
+    print_paragraph(&biases);
+    if (defaults->attentions != 0)
+        printf("- Each layer has %zu attentions, which count as layers: `*` is the layer's index, "
+               "`%%` that of\n  the attention in it.\n",
+               defaults->attentions);
+    if (defaults->num_groups != 0)
+        printf("- Layers of a group share tensors, resident once; `*` is the group's index.\n");
+    print_position_bias(family);
     if (defaults->sinks)
         printf("- Each head has a sink.\n");
     print_norms(family);
     if (defaults->output_gate)
-        printf("- Rows of heads are multiplied by sigmoid(gate) before the output projection.\n");
+        printf("- Rows of heads are multiplied by %s(gate) before the output projection.\n",
+               defaults->gate_softplus ? "softplus" : "sigmoid");
+    if (key_name(family, HF_FIELD(clip_qkv)) != NULL)
+        printf("- q, k and v may be clamped, after norms and before RoPE.\n");
     print_choice(defaults);
     if (family->either_way != NULL)
         printf(

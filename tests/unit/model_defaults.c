@@ -1,12 +1,13 @@
 /* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
  *
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
- * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma, hybrids), of
- * the code published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of
- * PyTorch's documentation; none was taken from the rows of lib/families/.  They were held against
- * stored versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions
- * differ: rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been
- * trained on 4,096 tokens since. */
+ * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma, hybrids, and
+ * from ministral on those that have no file in v4.55.4), of the code published with the checkpoints
+ * of mimo, internlm2, kimi_k2, minicpm3 and eurobert (rope_theta), and of PyTorch's
+ * documentation; none was taken from the rows of lib/families/.  They were held against stored
+ * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
+ * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
+ * on 4,096 tokens since. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,12 @@
 
 /* Sizes without which a model cannot be described (hidden_size, ...) have defaults in the classes,
  * but must be given here; so they stand only where published files leave them out. */
+#define MISTRAL4                                                                            \
+    "kv_lora_rank=256 q_lora_rank=1024 qk_nope_head_dim=64 qk_rope_head_dim=64 "            \
+    "v_head_dim=128 max_position_embeddings=1048576 rope_interleave=true rope_theta=10000 " \
+    "rope.factor=128 rope.original_max_position_embeddings=8192 rope.beta_fast=32 "         \
+    "rope.beta_slow=1 rope.mscale=1 rope.mscale_all_dim=1 rope.llama_4_scaling_beta=0.1"
+
 static const struct {
     const char *type, *submodel, *stack;
     const char *values; /* "key=value"; "rope.key" is a key of the default RoPE object */
@@ -32,6 +39,10 @@ static const struct {
      "num_key_value_heads=8 head_dim=128 max_position_embeddings=262144 sliding_window=0 "
      "rope_theta=1e6 rope.factor=16 rope.llama_4_scaling_beta=0.1"},
     {"mistral3", "mistral", NULL, "num_key_value_heads=8 sliding_window=4096 rope_theta=10000"},
+    {"mistral3", "mistral4", NULL, MISTRAL4},
+    {"mistral4", NULL, NULL, MISTRAL4},
+    {"ministral", NULL, NULL, "num_key_value_heads=8 sliding_window=4096 rope_theta=10000"},
+    {"eurobert", NULL, NULL, "attention_bias=false rope_theta=250000"},
 #define LLAMA4                                                                           \
     "num_key_value_heads=8 head_dim=128 max_position_embeddings=131072 rope_theta=5e5 "  \
     "attention_bias=false rms_norm_eps=1e-5 use_qk_norm=true attention_chunk_size=8192 " \
@@ -82,9 +93,18 @@ static const struct {
     {"qwen3_5_moe", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"gemma", NULL, NULL,
      "num_key_value_heads=16 head_dim=256 attention_bias=false rope_theta=10000"},
-    {"gemma2", NULL, NULL,
-     "num_key_value_heads=4 head_dim=256 attention_bias=false query_pre_attn_scalar=256 "
-     "attn_logit_softcapping=50 sliding_window=4096 rope_theta=10000"},
+#define GEMMA2                                                                           \
+    "num_key_value_heads=4 head_dim=256 attention_bias=false query_pre_attn_scalar=256 " \
+    "attn_logit_softcapping=50 sliding_window=4096 rope_theta=10000"
+    {"gemma2", NULL, NULL, GEMMA2},
+    {"vaultgemma", NULL, NULL, GEMMA2},
+#define GEMMA3N                                                                       \
+    "hidden_size=2048 num_attention_heads=8 num_key_value_heads=2 head_dim=256 "      \
+    "num_hidden_layers=35 max_position_embeddings=32768 attention_bias=false "        \
+    "rms_norm_eps=1e-6 sliding_window=512 rope_theta=1e6 rope_local_base_freq=10000 " \
+    "num_kv_shared_layers=15"
+    {"gemma3n", NULL, NULL, GEMMA3N},
+    {"gemma3n_text", NULL, NULL, GEMMA3N},
 #define GEMMA                                                                    \
     "hidden_size=2304 num_attention_heads=8 num_key_value_heads=4 head_dim=256 " \
     "max_position_embeddings=131072 rope_theta=1e6 rms_norm_eps=1e-6"
@@ -100,7 +120,46 @@ static const struct {
           "partial_rotary_factor=0.25"
     {"gemma4", NULL, NULL, GEMMA4},
     {"gemma4_text", NULL, NULL, GEMMA4},
-    {"granite", NULL, NULL, "attention_multiplier=1 attention_bias=false rope_theta=10000"},
+    {"gemma4_unified", NULL, NULL, GEMMA4},
+    {"gemma4_unified_text", NULL, NULL, GEMMA4},
+#define GRANITE "attention_multiplier=1 attention_bias=false rope_theta=10000"
+    {"granite", NULL, NULL, GRANITE},
+    {"granitemoe", NULL, NULL, GRANITE},
+    {"granitemoeshared", NULL, NULL, GRANITE},
+    {"granite_swa", NULL, NULL, GRANITE " num_key_value_heads=4 sliding_window=128"},
+    {"granitemoe_swa", NULL, NULL, GRANITE " sliding_window=128"},
+    {"hyperclovax", NULL, NULL, "attention_multiplier=0 attention_bias=false rope_theta=10000"},
+    {"arcee", NULL, NULL, "attention_bias=false rope_theta=10000"},
+    {"jais2", NULL, NULL, "attention_bias=true rope_theta=10000"},
+    {"solar_open", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 attention_bias=false rope_theta=1e6"},
+    {"apertus", NULL, NULL,
+     "attention_bias=false rms_norm_eps=1e-5 rope_theta=12e6 rope.factor=8 "
+     "rope.original_max_position_embeddings=8192 rope.low_freq_factor=1 rope.high_freq_factor=4"},
+    {"cwm", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 max_position_embeddings=131072 sliding_window=8192 "
+     "rope_theta=1e6 rope.factor=16 rope.original_max_position_embeddings=8192 "
+     "rope.low_freq_factor=1 rope.high_freq_factor=4"},
+    {"phimoe", NULL, NULL,
+     "num_key_value_heads=8 attention_bias=false max_position_embeddings=131072 sliding_window=0 "
+     "rope_theta=1e6"},
+    {"dots1", NULL, NULL,
+     "num_key_value_heads=32 attention_bias=false rms_norm_eps=1e-6 sliding_window=4096 "
+     "max_window_layers=62 rope_theta=10000"},
+    {"mellum", NULL, NULL,
+     "num_key_value_heads=4 head_dim=128 attention_bias=false rms_norm_eps=1e-6 "
+     "sliding_window=1024 rope_theta=5e5"},
+    {"laguna", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-6 sliding_window=512 rope_theta=5e5 "
+     "partial_rotary_factor=0.5"},
+    {"afmoe", NULL, NULL,
+     "head_dim=128 rms_norm_eps=1e-5 sliding_window=1024 global_attn_every_n_layers=4 "
+     "rope_theta=10000"},
+#define MUSE                                                                    \
+    "num_key_value_heads=2 head_dim=128 rms_norm_eps=1e-5 sliding_window=2048 " \
+    "qk_scale_factor=3.87 rope_theta=10000"
+    {"muse_glimmer", NULL, NULL, MUSE},
+    {"muse_glimmer_text", NULL, NULL, MUSE},
     {"smollm3", NULL, NULL,
      "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4 "
      "sliding_window=0 use_sliding_window=false"},
@@ -114,6 +173,18 @@ static const struct {
     "partial_rotary_factor=0.5"
     {"glm", NULL, NULL, GLM},
     {"glm4", NULL, NULL, GLM},
+#define GLM4V "num_key_value_heads=2 rope_theta=10000 attention_bias=true partial_rotary_factor=0.5"
+    {"glm4v", NULL, NULL, GLM4V},
+    {"glm4v_text", NULL, NULL, GLM4V},
+    {"glm4_moe", NULL, NULL,
+     "num_key_value_heads=8 rope_theta=10000 attention_bias=false partial_rotary_factor=0.5 "
+     "rms_norm_eps=1e-5 use_qk_norm=false"},
+#define GLM4V_MOE \
+    "num_key_value_heads=8 rope_theta=10000 attention_bias=true partial_rotary_factor=0.5"
+    {"glm4v_moe", NULL, NULL, GLM4V_MOE},
+    {"glm4v_moe_text", NULL, NULL, GLM4V_MOE},
+    {"minimax_m2", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-6 rotary_dim=0 rope_theta=5e6"},
     {"helium", NULL, NULL,
      "num_key_value_heads=20 head_dim=128 rope_theta=1e5 attention_bias=false"},
     {"seed_oss", NULL, NULL,
@@ -123,14 +194,24 @@ static const struct {
     {"mimo", NULL, NULL, "num_key_value_heads=32 rope_theta=10000"},
     {"mimo_v2_flash", NULL, NULL, "rope_theta=5e6 swa_rope_theta=10000"},
     {"hunyuan_v1_dense", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
+    {"hunyuan_v1_moe", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
+    {"ernie4_5_moe", NULL, NULL, "num_key_value_heads=4 rope_theta=5e5 use_bias=false"},
     {"ernie4_5", NULL, NULL, "num_key_value_heads=2 head_dim=128 rope_theta=5e5 use_bias=false"},
     {"internlm2", NULL, NULL, "rope_theta=10000"},
     {"olmo2", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
+    {"flex_olmo", NULL, NULL, "rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+    {"olmoe", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5 clip_qkv=0"},
+    {"olmo", NULL, NULL, "rope_theta=10000 attention_bias=false clip_qkv=0"},
     {"olmo3", NULL, NULL,
      "rope_theta=5e5 attention_bias=false rms_norm_eps=1e-5 sliding_window=4096"},
-    {"exaone4", NULL, NULL,
-     "num_key_value_heads=32 rope_theta=10000 rms_norm_eps=1e-5 sliding_window=4096 "
-     "sliding_window_pattern=4"},
+#define EXAONE                                                                       \
+    "num_key_value_heads=32 rope_theta=10000 rms_norm_eps=1e-5 sliding_window=4096 " \
+    "sliding_window_pattern=4"
+    {"exaone4", NULL, NULL, EXAONE},
+    {"exaone_moe", NULL, NULL, EXAONE},
+    {"cohere2_moe", NULL, NULL,
+     "head_dim=128 rope_theta=10000 attention_bias=false sliding_window=4096 "
+     "sliding_window_pattern=4 first_k_dense_replace=0 prefix_dense_sliding_window_pattern=1"},
     {"cohere", NULL, NULL,
      "rope_theta=10000 attention_bias=false layer_norm_eps=1e-5 use_qk_norm=false"},
     {"cohere2", NULL, NULL,
@@ -175,6 +256,13 @@ static const struct {
      "rope_theta=10000 rope_interleave=true indexer_rope_interleave=true index_n_heads=32 "
      "index_head_dim=128 index_topk=2048"},
     {"kimi_k2", NULL, NULL, DEEPSEEK " rope_theta=50000 rope_interleave=true"},
+    {"axk1", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},
+    {"youtu", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},
+    {"glm4_moe_lite", NULL, NULL,
+     "kv_lora_rank=512 q_lora_rank=768 qk_nope_head_dim=192 qk_rope_head_dim=64 v_head_dim=256 "
+     "rope_theta=10000 rope_interleave=true"},
+    {"longcat_flash", NULL, NULL,
+     DEEPSEEK " rope_theta=1e7 mla_scale_q_lora=true mla_scale_kv_lora=true"},
     {"minicpm3", NULL, NULL,
      "kv_lora_rank=256 q_lora_rank=768 qk_nope_head_dim=64 qk_rope_head_dim=32 rope_theta=10000"},
     {"gpt2", NULL, NULL, "scale_attn_weights=true scale_attn_by_inverse_layer_idx=false"},

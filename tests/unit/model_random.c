@@ -15,6 +15,10 @@
     "rope_theta\":100,\"max_position_embeddings\":64,\"partial_rotary_factor\":0.25,"      \
     "\"rope_scaling\":{\"type\":\"longrope\",\"factor\":1,\"short_factor\":[1," last_short \
     "],\"long_factor\":[3," last_long "]}"
+#define MSCALES(last)                                                                          \
+    "rope_theta\":100,\"max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"longrope\"," \
+    "\"original_max_position_embeddings\":8,\"short_factor\":[1,1,1,1,1,1,1,1],"               \
+    "\"long_factor\":[1,1,1,1,1,1,1,1],\"short_mscale\":1.5,\"long_mscale\":" last "}"
 #define RANDOM "{\"hidden_size\":96,\"num_attention_heads\":8"
 
 /* ---- Random models ------------------------------------------------------------------------- */
@@ -256,6 +260,13 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
     /* Every property of a layer tells two models apart, though their weights are the same. */
     const char *others[] = {"sliding_window\":5",
                             "attn_logit_softcapping\":5",
+                            "clip_qkv\":5",
+                            "clip_qkv\":5.5",
+                            "attn_output_gate\":true",
+                            "attn_output_gate\":true,\"gate_softplus\":true",
+                            "attn_output_gate\":true,\"gate_by_head\":true",
+                            MSCALES("1.5"),
+                            MSCALES("2"),
                             "scale\":0.3",
                             "alibi\":true",
                             "is_cross\":true",

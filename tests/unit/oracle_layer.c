@@ -19,6 +19,7 @@ struct call {
     size_t chunk;      /* of the layer, 0 where the call has a window of its own */
     size_t first_slot; /* of the queries in their sequence */
     float frequencies[MAX_PAIRS];
+    double attention_factor;
     struct attn_modifiers modifiers;
 };
 
@@ -95,8 +96,8 @@ static void rotate(double *x, const struct call *call, int64_t position)
     const struct attn_rope_spec *r = &call->layer->spec.rope;
     for (size_t i = 0; i < r->dim / 2; i++) {
         float angle = (float)position * call->frequencies[i];
-        double c = r->attention_factor * cos((double)angle);
-        double s = r->attention_factor * sin((double)angle);
+        double c = call->attention_factor * cos((double)angle);
+        double s = call->attention_factor * sin((double)angle);
         double *first = r->interleaved ? &x[2 * i] : &x[i];
         double *second = r->interleaved ? &x[2 * i + 1] : &x[i + r->dim / 2];
         double a = *first, b = *second;
@@ -170,17 +171,26 @@ static void rotate_all(double *x, const struct call *call, const int64_t *positi
         rotate(x + i * spec->head_dim, call, positions[i / (heads * tokens) * tokens + i % tokens]);
 }
 
-/* Normalises and rotates queries or keys x [B][heads][tokens][D]. */
+/* Clamps x [n] to the layer's clip_qkv, if it has one. */
+static void clip(double *x, const struct call *call, size_t n)
+{
+    const double limit = call->layer->spec.clip_qkv;
+    for (size_t i = 0; limit > 0 && i < n; i++)
+        x[i] = fmax(fmin(x[i], limit), -limit);
+}
+
+/* Normalises, clips and rotates queries or keys x [B][heads][tokens][D]. */
 static void postprocess(double *x, const struct call *call, const float *weight, const float *bias,
                         const int64_t *positions, size_t heads, size_t tokens)
 {
     const struct attn_norm_spec *norm = &call->layer->spec.qk_norm;
     size_t d = call->layer->spec.head_dim;
-    if (norm->after_rope)
-        rotate_all(x, call, positions, heads, tokens);
-    normalize(x, call, norm, weight, bias, heads, tokens, d);
     if (!norm->after_rope)
-        rotate_all(x, call, positions, heads, tokens);
+        normalize(x, call, norm, weight, bias, heads, tokens, d);
+    clip(x, call, call->batch * heads * tokens * d);
+    rotate_all(x, call, positions, heads, tokens);
+    if (norm->after_rope)
+        normalize(x, call, norm, weight, bias, heads, tokens, d);
 }
 
 /* The factor of queries [B][H][T][D] that grows with their position. */
@@ -197,16 +207,19 @@ static void scale_queries(double *q, const struct call *call)
     }
 }
 
-/* Multiplies heads [B][H][T][Dv] by the sigmoid of the gate's projection. */
+/* Multiplies heads [B][H][T][Dv] by the sigmoid or softplus of the gate's projection. */
 static void apply_gate(double *heads, const struct call *call)
 {
     const struct attn_layer_spec *spec = &call->layer->spec;
+    const size_t shared = spec->gate_by_head ? spec->value_head_dim : 1; /* values of one gate */
     if (!spec->output_gate)
         return;
     double *gate =
         project(&call->layer->gate, call->x, call->batch, call->queries, spec->num_heads);
-    for (size_t i = 0; i < call->batch * call->queries * call->layer->o.in; i++)
-        heads[i] *= 1 / (1 + exp(-gate[i]));
+    for (size_t i = 0; i < call->batch * call->queries * call->layer->o.in; i++) {
+        const double x = gate[i / shared];
+        heads[i] *= spec->gate_softplus ? log(1 + exp(x)) : 1 / (1 + exp(-x));
+    }
     free(gate);
 }
 
@@ -349,15 +362,6 @@ static void latent_keys(double **k, double **v, const struct call *call)
 
 /* ---- The whole ---- */
 
-/* Projected numbers within +-most (0: as they are), times a factor (0: 1). */
-static void adjust(double *x, size_t count, double most, double factor)
-{
-    for (size_t i = 0; i < count; i++) {
-        x[i] = most > 0 ? fmax(-most, fmin(most, x[i])) : x[i];
-        x[i] *= factor != 0 ? factor : 1;
-    }
-}
-
 /* Queries, keys and values of other layers. */
 static void head_rows(double **q, double **k, double **v, const struct call *call)
 {
@@ -367,15 +371,16 @@ static void head_rows(double **q, double **k, double **v, const struct call *cal
     *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
     *k = project(&layer->k, call->y, call->batch, call->keys, groups);
     *v = project(&layer->v, call->z, call->batch, call->keys, groups);
-    adjust(*q, call->batch * call->queries * layer->q.out, spec->clip_qkv, 0);
-    adjust(*k, call->batch * call->keys * layer->k.out, spec->clip_qkv, spec->key_multiplier);
-    adjust(*v, call->batch * call->keys * layer->v.out, spec->clip_qkv, 0);
+    for (size_t i = 0; spec->key_multiplier != 0 && i < call->batch * call->keys * layer->k.out;
+         i++)
+        (*k)[i] *= spec->key_multiplier;
     postprocess(*q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
                 call->queries);
     scale_queries(*q, call);
     postprocess(*k, call, layer->k_norm, layer->k_norm_bias, call->key_positions, groups,
                 call->keys);
     normalize(*v, call, &spec->v_norm, NULL, NULL, groups, call->keys, spec->value_head_dim);
+    clip(*v, call, call->batch * call->keys * layer->v.out);
 }
 
 static void solve(struct oracle_outputs *out, const struct call *call)
@@ -386,6 +391,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     double *q, *k, *v;
     if (spec->mla.kv_lora_rank > 0) {
         q = latent_queries(call);
+        scale_queries(q, call);
         latent_keys(&k, &v, call);
     } else {
         head_rows(&q, &k, &v, call);
@@ -463,6 +469,9 @@ static void set_frequencies(struct call *call)
         last = call->query_positions[i] > last ? call->query_positions[i] : last;
     for (size_t i = 0; rope->type != ATTN_ROPE_NONE && i < rope->dim / 2; i++)
         call->frequencies[i] = (float)frequency(rope, i, (double)last + 1);
+    call->attention_factor = rope->attention_factor;
+    if (rope->long_attention_factor > 0 && (double)last + 1 > rope->original_max_position)
+        call->attention_factor = rope->long_attention_factor;
 }
 
 void oracle_layer(struct oracle_outputs *out, const struct attn_layer *layer,

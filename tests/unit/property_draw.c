@@ -148,6 +148,8 @@ static void draw_rope_scaling(struct draw *d)
     if (r->type == ATTN_ROPE_LONGROPE) {
         say_factors(d, "short_factor", r->dim / 2, 2);
         say_factors(d, "long_factor", r->dim / 2, 9);
+        if (chance(d, 50))
+            say(d, ",\"short_mscale\":%g,\"long_mscale\":%g", real(d, 0.5, 1.5), real(d, 0.5, 1.5));
     }
     say(d, "},\"max_position_embeddings\":%g",
         r->original_max_position * (r->type == ATTN_ROPE_LONGROPE ? 4 : 1));
@@ -345,6 +347,10 @@ static void draw_norms(struct draw *d)
     d->spec.output_gate = chance(d, 20);
     say(d, ",\"v_norm\":%s,\"attn_output_gate\":%s", truth(d->spec.v_norm.type != ATTN_NORM_NONE),
         truth(d->spec.output_gate));
+    d->spec.gate_softplus = d->spec.output_gate && chance(d, 50);
+    d->spec.gate_by_head = d->spec.output_gate && chance(d, 50);
+    say(d, ",\"gate_softplus\":%s,\"gate_by_head\":%s", truth(d->spec.gate_softplus),
+        truth(d->spec.gate_by_head));
     if (chance(d, 15))
         d->spec.output_norm = (struct attn_norm_spec){.type = ATTN_NORM_RMS,
                                                       .extent = ATTN_NORM_ALL_HEADS,
@@ -415,7 +421,7 @@ void draw_layer(struct draw *out, unsigned seed)
     } else if (out->spec.mla.kv_lora_rank == 0 && chance(out, 25)) {
         draw_cross(out);
     }
-    if (out->spec.mla.kv_lora_rank == 0 && chance(out, 15))
+    if (chance(out, 15))
         draw_query_scaling(out);
     if (out->spec.rope.type == ATTN_ROPE_NONE && chance(out, 60))
         draw_position_bias(out);
@@ -462,6 +468,8 @@ const char *draw_differs(double *got_value, double *want_value, const struct att
         {got->v_norm.type, want->v_norm.type, "v_norm"},
         {got->v_norm.eps, want->v_norm.eps, "eps of v_norm"},
         {got->output_gate, want->output_gate, "output_gate"},
+        {got->gate_softplus, want->gate_softplus, "gate_softplus"},
+        {got->gate_by_head, want->gate_by_head, "gate_by_head"},
         {got->output_norm.type, want->output_norm.type, "output_norm"},
         {got->output_norm.eps, want->output_norm.eps, "eps of output_norm"},
         {got->clip_qkv, want->clip_qkv, "clip_qkv"},

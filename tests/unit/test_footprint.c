@@ -223,6 +223,8 @@ START_TEST(test_footprint_gates_count_as_memory_and_as_work)
     ck_assert_uint_ge(bytes_of_call(&with_gate, ",\"attn_output_gate\":true"),
                       bytes_of_call(&without, "") + 1000 * 16 * 8 * sizeof(float));
     ck_assert_uint_eq(with_gate, without + 10 * 16 * 16 * 8);
+    bytes_of_call(&with_gate, ",\"attn_output_gate\":true,\"gate_by_head\":true");
+    ck_assert_uint_eq(with_gate, without + 10 * 16 * 16);
 }
 END_TEST
 

@@ -12,7 +12,7 @@
 #include "models/model.h"
 #include "suites.h"
 
-#define LEAST_CASES 392 /* of tests/golden and tests/reference together */
+#define LEAST_CASES 560 /* of tests/golden and tests/reference together */
 #define POOL_BYTES ((size_t)64 << 20)
 
 static struct golden_set set;
@@ -229,18 +229,22 @@ static bool is_plain(const struct golden_case *c, const struct attn_layer_spec *
            spec->position_bias.type == ATTN_BIAS_NONE;
 }
 
-/* Multiplies [B][H][T][Dv] by the sigmoid of the output gate of the vector's rows. */
-static void gate(float *summed, const struct golden_case *c, const struct attn_linear *map)
+/* Multiplies [B][H][T][Dv] by the sigmoid or softplus of the output gate of the vector's rows. */
+static void gate(float *summed, const struct golden_case *c, const struct attn_layer *layer)
 {
+    const struct attn_linear *map = &layer->gate;
+    const size_t width = map->out / c->heads; /* gates of a head */
     for (size_t row = 0; row < c->batch * c->heads * c->queries; row++) {
         const size_t t = row % c->queries, h = row / c->queries % c->heads;
         const float *x =
             c->hidden_states + (row / c->queries / c->heads * c->queries + t) * c->hidden;
         for (size_t i = 0; i < c->value_dim; i++) {
-            double sum = map->bias != NULL ? (double)map->bias[h * c->value_dim + i] : 0;
+            const size_t at = h * width + i % width;
+            double sum = map->bias != NULL ? (double)map->bias[at] : 0;
             for (size_t j = 0; j < c->hidden; j++)
-                sum += (double)attn_linear_weight(map, h * c->value_dim + i, j) * (double)x[j];
-            summed[row * c->value_dim + i] *= (float)(1 / (1 + exp(-sum)));
+                sum += (double)attn_linear_weight(map, at, j) * (double)x[j];
+            summed[row * c->value_dim + i] *=
+                (float)(layer->spec.gate_softplus ? log(1 + exp(sum)) : 1 / (1 + exp(-sum)));
         }
     }
 }
@@ -313,7 +317,7 @@ static void expect_inner(const struct golden_case *c, const struct attn_model *m
     if (layer->spec.differential.lambda_init != 0)
         sum_differences(summed, c, layer, outputs->value);
     if (layer->spec.output_gate)
-        gate(summed, c, &layer->gate);
+        gate(summed, c, layer);
     if (layer->spec.output_norm.type != ATTN_NORM_NONE)
         normalize(summed, c, layer->o_norm, layer->spec.output_norm.eps);
     expect(c, "head_output", outputs->head_output, summed, rows, c->value_dim, heads);

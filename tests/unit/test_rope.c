@@ -176,7 +176,7 @@ START_TEST(test_rope_cos_sin_takes_the_float32_angle)
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DEFAULT, 16);
     float frequencies[8], cos_sin[16];
     attn_rope_frequencies(frequencies, &spec, 4001);
-    attn_rope_cos_sin(cos_sin, &spec, frequencies, 4000);
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 4000, false);
     for (size_t i = 0; i < 16; i++)
         ck_assert_float_eq_tol(cos_sin[i], expected[i], 2e-7f);
 }
@@ -186,12 +186,16 @@ START_TEST(test_rope_attention_factor_multiplies_cosine_and_sine)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 4);
     float frequencies[] = {1, 0.5f}, plain[4], cos_sin[4];
-    attn_rope_cos_sin(plain, &spec, frequencies, 3);
+    attn_rope_cos_sin(plain, &spec, frequencies, 3, false);
     spec.attention_factor = 1.25;
-    attn_rope_cos_sin(cos_sin, &spec, frequencies, 3);
+    spec.long_attention_factor = 2.5;
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 3, false);
     for (size_t i = 0; i < 4; i++)
         ck_assert_float_eq(cos_sin[i], plain[i] * 1.25f);
-    attn_rope_cos_sin(cos_sin, &spec, frequencies, 0);
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 3, true); /* beyond the trained length */
+    for (size_t i = 0; i < 4; i++)
+        ck_assert_float_eq(cos_sin[i], plain[i] * 2.5f);
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 0, false);
     ck_assert_float_eq(cos_sin[0], 1.25f);
     ck_assert_float_eq(cos_sin[3], 0);
 }
@@ -313,7 +317,7 @@ START_TEST(test_rope_at_its_bounds_stays_finite)
             spec.short_factor = spec.long_factor = least;
             ck_assert_int_eq(attn_rope_check(&spec, 8, NULL), ATTN_OK);
             attn_rope_frequencies(frequencies, &spec, INT32_MAX);
-            attn_rope_cos_sin(cos_sin, &spec, frequencies, INT32_MAX);
+            attn_rope_cos_sin(cos_sin, &spec, frequencies, INT32_MAX, false);
             for (size_t j = 0; j < 8; j++)
                 ck_assert_float_finite(cos_sin[j]);
         }
