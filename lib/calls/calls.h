@@ -8,14 +8,11 @@
 enum attn_status attn_call_check_sizes(size_t batch, size_t queries, size_t keys,
                                        struct attn_error *error);
 
-/* Checks what only some layers can put out.  Error: ATTN_UNSUPPORTED. */
-enum attn_status attn_call_check_outputs(const struct attn_outputs *outputs,
-                                         const struct attn_layer_spec *spec,
-                                         struct attn_error *error);
-
-/* Checks that a layer attends over so many keys as it does over fewer.  Error: ATTN_UNSUPPORTED. */
-enum attn_status attn_call_check_length(const struct attn_layer_spec *spec, size_t keys,
-                                        struct attn_error *error);
+/* Checks what only some layers can do: these outputs, and a call over so many keys.
+ * Error: ATTN_UNSUPPORTED. */
+enum attn_status attn_call_check_layer(const struct attn_outputs *outputs,
+                                       const struct attn_layer_spec *spec, size_t keys,
+                                       struct attn_error *error);
 
 /* Checks a step over a resident layer of the model: its cache, rows, position, what the layer
  * allows, modifiers and numbers; outputs are attn_maps_init's.  Reads all rows, on all threads of

@@ -18,26 +18,20 @@ enum attn_status attn_call_check_sizes(size_t batch, size_t queries, size_t keys
     return status;
 }
 
-enum attn_status attn_call_check_outputs(const struct attn_outputs *outputs,
-                                         const struct attn_layer_spec *spec,
-                                         struct attn_error *error)
+enum attn_status attn_call_check_layer(const struct attn_outputs *outputs,
+                                       const struct attn_layer_spec *spec, size_t keys,
+                                       struct attn_error *error)
 {
-    if (outputs->ablation == NULL || spec->output_norm.type == ATTN_NORM_NONE)
-        return ATTN_OK;
-    return attn_fail(
-        error, ATTN_UNSUPPORTED, "ablation",
-        "ablation: a head has no share of its own in a layer that normalises all heads "
-        "together; compare with a call whose head_mask is 0 for it");
-}
-
-enum attn_status attn_call_check_length(const struct attn_layer_spec *spec, size_t keys,
-                                        struct attn_error *error)
-{
+    if (outputs->ablation != NULL && spec->output_norm.type != ATTN_NORM_NONE)
+        return attn_fail(error, ATTN_UNSUPPORTED, "ablation",
+                         "ablation: a head has no share of its own in a layer that normalises all "
+                         "heads together; compare with a call whose head_mask is 0 for it");
     return spec->max_tokens == 0 || keys <= spec->max_tokens
                ? ATTN_OK
                : attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                            "%zu tokens: this layer has full attention up to %zu; longer sequences "
-                           "attend to blocks chosen at random, which is not supported",
+                           "attend otherwise (to blocks chosen at random, or by the length of the "
+                           "call), which is not supported",
                            keys, spec->max_tokens);
 }
 
@@ -134,9 +128,8 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
     status =
         spec->is_cross ? check_cross(step, length, error) : check_self(step, spec, length, error);
     if (status == ATTN_OK)
-        status = attn_call_check_outputs(&step->outputs, spec, error);
-    if (status == ATTN_OK)
-        status = attn_call_check_length(spec, attn_step_keys(step, model, layer), error);
+        status =
+            attn_call_check_layer(&step->outputs, spec, attn_step_keys(step, model, layer), error);
     if (status == ATTN_OK)
         status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
                                  attn_step_keys(step, model, layer), error);

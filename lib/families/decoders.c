@@ -1,8 +1,8 @@
 /* decoders.c: rows of decoders that are Llama with other keys, norms, positions or layouts: granite
  * to nemotron; and of those with multi-head latent attention: deepseek_v2 to minicpm3.  Data only.
  *
- * Sources: as in llama.c, and v5.15.0 of it for latent attention; internlm2 and mimo from the
- * modelling code published with their checkpoints. */
+ * Sources: as in llama.c, and v5.15.0 of it for latent attention; internlm2, mimo, exaone,
+ * baichuan, qwen and chatglm from the modelling code published with their checkpoints. */
 #include "families/rows.h"
 
 /* The scale of scores is a key. */
@@ -289,6 +289,52 @@ ROW(ernie4_5_moe, LLAMA("ernie4_5_moe"),
 ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv", "wo")),
     KEYS(DECODER_KEYS, FLAG("bias", bias)), .layout = ATTN_LAYOUT_GROUPED,
     DEFAULTS(CAUSAL, ROPE(10000)));
+
+/* The names of GPT-Neo, the attention of llama. */
+ROW(exaone, FAMILY("exaone"), PREFIXES("transformer.", ""), .unbiased = ATTN_PROJ_ALL,
+    TENSORS(WEIGHTS("h.*.attn.attention.", "q_proj", "k_proj", "v_proj", "out_proj")),
+    KEYS(DECODER_KEYS, HEAD_DIM, LAYERS_AS("num_layers"), IGNORED("auto_map embed_dropout")),
+    DEFAULTS(CAUSAL, ROPE(10000)));
+
+/* One class for two models: those of 7B, which have max_position_embeddings, rotate. */
+ROW(baichuan, DECODER("baichuan"), .unbiased = ATTN_PROJ_ALL,
+    .note = "ALiBi without `max_position_embeddings`",
+    TENSORS(WEIGHT(SELF_ATTN "W_pack", QKV), WEIGHT(SELF_ATTN "o_proj", O)),
+    KEYS(SIZES, POSITIONS, IGNORED("auto_map model_max_length z_loss_weight")),
+    DEFAULTS(CAUSAL, .alibi_unless_positions = true, .alibi_by_slot = true,
+             .alibi_replaces_rope = true, ROPE(10000)));
+
+/* Beyond seq_length queries and RoPE's base grow with the length of a call. */
+ROW(qwen, FAMILY("qwen"), PREFIXES("transformer.", ""), .unbiased = ATTN_PROJ_O,
+    .note = "up to `seq_length` tokens", TENSORS(FUSED("h.*.attn.", "c_attn", "c_proj")),
+    KEYS(SIZES, SIZE("kv_channels", head_dim, ATTN_MAX_HEAD_DIM),
+         SIZE("seq_length", max_position, MAX_POSITION), FLAG("use_dynamic_ntk", ntk_by_length),
+         FLAG("use_logn_attn", logn_by_length), NUMBER("rotary_emb_base", rope.theta, 1, MAX_THETA),
+         FIXED("rotary_pct", "1.0"), FIXED("no_bias", "true"), FIXED("scale_attn_weights", "true"),
+         FIXED("use_cache_quantization", "false"),
+         IGNORED("attn_dropout_prob auto_map bf16 emb_dropout_prob fp16 fp32 "
+                 "max_position_embeddings onnx_safe pos_emb rotary_emb_dim "
+                 "softmax_in_fp32 use_cache_kernel use_flash_attn")),
+    DEFAULTS(CAUSAL, .head_dim = 128, .bias = true, .ntk_by_length = true, .logn_by_length = true,
+             ROPE(10000)));
+
+/* Neighbouring pairs of the first half of each head rotate. */
+ROW(chatglm, FAMILY("chatglm"), PREFIXES("transformer.encoder.", "encoder.", ""),
+    .unbiased = ATTN_PROJ_O, .note = "`rope_ratio` multiplies the base, as in chatglm3 and glm-4",
+    TENSORS(FUSED("layers.*.self_attention.", "query_key_value", "dense")),
+    KEYS(HIDDEN_SIZE, HEADS, LAYERS_AS("num_layers"), LAYERS,
+         SIZE("kv_channels", head_dim, ATTN_MAX_HEAD_DIM),
+         SIZE("multi_query_group_num", num_kv_heads, ATTN_MAX_HEADS),
+         SIZE("seq_length", max_position, MAX_POSITION), FLAG("add_qkv_bias", bias),
+         NUMBER("rope_ratio", rope.ratio, 1e-6, 1e6), FIXED("multi_query_attention", "true"),
+         FIXED("add_bias_linear", "false"), FIXED("original_rope", "true"),
+         FIXED("position_encoding_2d", "false"), FIXED("pre_seq_len", "null"),
+         IGNORED("apply_query_key_layer_scaling attention_softmax_in_fp32 auto_map "
+                 "bias_dropout_fusion ffn_hidden_size fp32_residual_connection interleaved_qkv "
+                 "layernorm_epsilon padded_vocab_size post_layer_norm prefix_projection "
+                 "quantization_bit rmsnorm rope_theta")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 1, .head_dim = 128,
+             ROPE(10000, .interleaved = true, .partial_rotary_factor = 0.5)));
 
 /* One norm over all heads; scaling holds for full layers. */
 #define OLMO_NORM(eps) .qk_norm = true, .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = eps

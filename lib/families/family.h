@@ -30,6 +30,7 @@ struct attn_hf_rope {
     bool interleaved, reversed, truncate; /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
     double gain_factor; /* yarn: multiplies the attention factor that `factor` gives; 0: none */
+    double ratio;       /* multiplies theta; 0: 1 */
     double alpha;       /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double short_mscale,
@@ -153,6 +154,8 @@ struct attn_hf_config {
     size_t attention_type, block_size, random_blocks;
 
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
+    bool alibi_unless_positions;        /* alibi where there is no max_position */
+    bool ntk_by_length, logn_by_length; /* what a call is longer than max_position for: refused */
     size_t buckets, max_distance; /* of T5's position bias; max_distance of relative keys too */
     bool gated_bias;              /* T5's with the gates of WavLM */
     bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */

@@ -195,7 +195,7 @@ bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
     out->reversed = rope->reversed;
     if (r->config->hf.rope_by_grid)
         out->grid_prefix = 1 + r->config->hf.num_registers;
-    out->theta = rope->theta;
+    out->theta = rope->theta * (rope->ratio != 0 ? rope->ratio : 1);
     out->attention_factor = 1;
     if (out->type == ATTN_ROPE_PROPORTIONAL) {
         if (rope->factor > 1)

@@ -135,6 +135,8 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->value_scale = hf->value_scale;
     spec->clip_qkv = hf->clip_qkv;
     spec->output_gate = hf->output_gate;
+    if (hf->ntk_by_length || hf->logn_by_length)
+        spec->max_tokens = hf->max_position;
     spec->gate_softplus = hf->gate_softplus;
     spec->gate_by_head = hf->gate_by_head;
     spec->key_multiplier = hf->key_multiplier != 1 ? hf->key_multiplier : 0;
@@ -561,6 +563,7 @@ bool attn_resolve(struct attn_resolution *r)
         hf->num_layers = hf->num_layers_fallback;
     if (hf->num_layers == 0)
         hf->num_layers = hf->num_layer_types;
+    hf->alibi = hf->alibi || (hf->alibi_unless_positions && hf->max_position == 0);
     if (!check_present(r))
         return false;
 

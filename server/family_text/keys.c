@@ -143,6 +143,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
     {HF_FIELD(rope.interleaved), "pairs are neighbours; false: halves", NULL},
     {HF_FIELD(rope.reversed), "pairs turn the other way", NULL},
+    {HF_FIELD(ntk_by_length), "longer calls have another base: they are refused", NULL},
+    {HF_FIELD(logn_by_length), "longer calls scale their queries: they are refused", NULL},
+    {HF_FIELD(rope.ratio), "multiplies the RoPE base", "1"},
     {HF_FIELD(rope.theta), "RoPE base", "no RoPE"},
 };
 

@@ -82,6 +82,13 @@ def falcon_decoys(width):
                   "transformer.h.%d.mlp.dense_h_to_4h.weight", "transformer.ln_f.bias")
 
 
+CHATGLM_DECOYS = decoys(
+    24, "transformer.embedding.word_embeddings.weight", "transformer.output_layer.weight",
+    "transformer.encoder.final_layernorm.weight",
+    "transformer.encoder.layers.%d.input_layernorm.weight",
+    "transformer.encoder.layers.%d.mlp.dense_h_to_4h.weight")
+
+
 def bloom_decoys(width):
     return decoys(width, "word_embeddings.weight", "word_embeddings_layernorm.weight",
                   "h.%d.input_layernorm.bias", "h.%d.mlp.dense_h_to_4h.weight", "ln_f.bias")
@@ -115,6 +122,23 @@ def qwen2(layers, **keys):
                   num_key_value_heads=2, num_hidden_layers=layers, intermediate_size=8,
                   hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-6,
                   rope_theta=1000000.0, attention_dropout=0.0, tie_word_embeddings=False, **keys)
+
+
+def baichuan(heads, **keys):
+    return config("baichuan", "BaichuanForCausalLM", hidden_size=24, num_attention_heads=heads,
+                  num_hidden_layers=2, intermediate_size=8, hidden_act="silu", pad_token_id=0,
+                  rms_norm_eps=1e-6, tie_word_embeddings=False, z_loss_weight=0, **keys)
+
+
+def chatglm(**keys):
+    return config("chatglm", "ChatGLMModel", hidden_size=24, num_attention_heads=4, kv_channels=8,
+                  multi_query_attention=True, multi_query_group_num=2, num_layers=2, seq_length=64,
+                  add_bias_linear=False, add_qkv_bias=True, apply_query_key_layer_scaling=True,
+                  apply_residual_connection_post_layernorm=False, attention_dropout=0.0,
+                  attention_softmax_in_fp32=True, bias_dropout_fusion=True, ffn_hidden_size=8,
+                  fp32_residual_connection=False, hidden_dropout=0.0, layernorm_epsilon=1e-5,
+                  original_rope=True, padded_vocab_size=16, post_layer_norm=True, rmsnorm=True,
+                  tie_word_embeddings=False, **keys)
 
 
 def phi3(**keys):
@@ -351,4 +375,42 @@ CONFIGS = {
                use_bidirectional_attention=True),
         llama_decoys(24), model_files("gemma3", LATER),
         notes="EmbeddingGemma's: layer 0 sees 3 tokens on both sides, layer 1 all"),
+    "exaone": spec(
+        config("exaone", "ExaoneForCausalLM", hidden_size=24, num_attention_heads=4, head_dim=8,
+               num_key_value_heads=2, num_layers=2, intermediate_size=8, max_position_embeddings=64,
+               activation_function="silu", layer_norm_epsilon=1e-5, rope_theta=1000000.0,
+               rope_scaling={"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                             "original_max_position_embeddings": 32, "rope_type": "llama3"},
+               attention_dropout=0.0, embed_dropout=0.0, tie_word_embeddings=False),
+        decoys(24, "transformer.wte.weight", "transformer.ln_f.weight",
+               "transformer.h.%d.ln_1.weight", "transformer.h.%d.mlp.c_fc_0.weight"),
+        published("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", "modeling_exaone.py"),
+        notes="llama under other names; llama3 scaling"),
+    "baichuan": spec(
+        baichuan(4, max_position_embeddings=4096, model_max_length=4096), llama_decoys(24, 6),
+        published("baichuan-inc/Baichuan2-7B-Base", "modeling_baichuan.py"),
+        notes="W_pack rows q | k | v; halves rotate"),
+    "baichuan_alibi": spec(
+        baichuan(6, model_max_length=4096), llama_decoys(24),
+        published("baichuan-inc/Baichuan2-13B-Base", "modeling_baichuan.py"),
+        notes="W_pack rows q | k | v; no max_position_embeddings: ALiBi, as in the models of 13B"),
+    "qwen": spec(
+        config("qwen", "QWenLMHeadModel", hidden_size=24, num_attention_heads=3, kv_channels=8,
+               num_hidden_layers=2, intermediate_size=8, seq_length=64,
+               max_position_embeddings=8192, rotary_emb_base=10000, rotary_pct=1.0,
+               use_dynamic_ntk=True, use_logn_attn=True, no_bias=True, scale_attn_weights=True,
+               layer_norm_epsilon=1e-6, attn_dropout_prob=0.0, emb_dropout_prob=0.0, bf16=False,
+               fp16=False, fp32=False, use_flash_attn="auto", tokenizer_class="QWenTokenizer",
+               tie_word_embeddings=False),
+        decoys(24, "transformer.wte.weight", "transformer.ln_f.weight",
+               "transformer.h.%d.ln_1.weight", "transformer.h.%d.mlp.w1.weight"),
+        published("Qwen/Qwen-7B", "modeling_qwen.py"),
+        notes="c_attn rows q | k | v; c_proj has no bias; calls within seq_length"),
+    "chatglm": spec(
+        chatglm(), CHATGLM_DECOYS, published("THUDM/chatglm3-6b", "modeling_chatglm.py"),
+        notes="rows q heads | k | v; neighbouring pairs of the first 4 of 8 elements turn"),
+    "chatglm_ratio": spec(
+        chatglm(rope_ratio=500), CHATGLM_DECOYS,
+        published("THUDM/glm-4-9b-chat", "modeling_chatglm.py"),
+        notes="as chatglm, the base being 500 times 10000"),
 }

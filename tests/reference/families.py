@@ -18,6 +18,11 @@ NAMES = {
     "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gemma2": LLAMA,
     "gpt_oss": LLAMA, "mimo": LLAMA, "cohere": LLAMA, "gemma3_text": LLAMA,
     "internlm2": {"at": "model.layers.%d.attention.", "qkv": "wqkv", "o": "wo"},
+    "exaone": {**LLAMA, "at": "transformer.h.%d.attn.attention.", "o": "out_proj"},
+    "baichuan": {"at": LLAMA["at"], "qkv": "W_pack", "o": "o_proj"},
+    "qwen": {"at": "transformer.h.%d.attn.", "qkv": "c_attn", "o": "c_proj"},
+    "chatglm": {"at": "transformer.encoder.layers.%d.self_attention.", "qkv": "query_key_value",
+                "o": "dense"},
     "phi": {**LLAMA, "o": "dense"},
     "phi3": {"at": LLAMA["at"], "qkv": "qkv_proj", "o": "o_proj"},
     "gpt_neox": {"at": "gpt_neox.layers.%d.attention.", "qkv": "query_key_value", "o": "dense"},
@@ -43,7 +48,7 @@ BIASES = {
     "gpt_neox": ("attention_bias", True), "falcon": ("bias", False), "opt": ("enable_bias", True),
     "phi": (True, True), "bloom": (True, True), "bert": (True, True), "roberta": (True, True),
     "distilbert": (True, True), "gpt2": (True, True), "qwen2": (True, False),
-    "mimo": (True, False),
+    "mimo": (True, False), "qwen": (True, False), "chatglm": (True, False),
 }
 ENCODERS = ("bert", "roberta", "distilbert")
 
@@ -59,8 +64,8 @@ def shape(config):
     width = first(config, "hidden_size", "n_embd", "d_model", "dim")
     heads = first(config, "num_attention_heads", "n_head", "num_heads", "n_heads")
     layers = first(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
-    head_dim = first(config, "head_dim", "d_kv") or width // heads
-    kv_heads = config.get("num_key_value_heads") or heads
+    head_dim = first(config, "head_dim", "d_kv", "kv_channels") or width // heads
+    kv_heads = first(config, "num_key_value_heads", "multi_query_group_num") or heads
     if family == "falcon":
         kv_heads = 1 if config["multi_query"] else heads
         if config["new_decoder_architecture"]:
@@ -79,7 +84,7 @@ def biases(config):
 def qkv_order(config):
     """How the rows (columns, in gpt2) of a fused tensor lie: blocks, or groups of heads."""
     family = config["model_type"]
-    if family in ("gpt2", "phi3"):
+    if family in ("gpt2", "phi3", "baichuan", "qwen", "chatglm"):
         return "blocks"
     if family == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
         return "blocks"
@@ -181,19 +186,27 @@ def rope_base(config, index):
     """The base of a layer's rotation."""
     if config["model_type"] == "gemma3_text" and window(config, index):
         return config["rope_local_base_freq"]
-    return config.get("rotary_emb_base", config.get("rope_theta", 10000.0))
+    base = config.get("rotary_emb_base", config.get("rope_theta", 10000.0))
+    return base * config.get("rope_ratio", 1)
+
+
+def has_alibi(config):
+    """Baichuan's two sizes share a class name; that of 13B has no max_position_embeddings."""
+    family = config["model_type"]
+    thirteen = family == "baichuan" and "max_position_embeddings" not in config
+    return family == "bloom" or thirteen or config.get("alibi", False)
 
 
 def rope_rule(config, index):
     """The rotary rule of a layer, for rope.py, or None."""
     family, s = config["model_type"], shape(config)
-    if family in ("bloom", "opt", "t5", "gpt2", *ENCODERS) or config.get("alibi"):
+    if family in ("bloom", "opt", "t5", "gpt2", *ENCODERS) or has_alibi(config):
         return None
-    fraction = {"phi": 0.5, "gpt_neox": 0.25}.get(family, 1.0)
+    fraction = {"phi": 0.5, "gpt_neox": 0.25, "chatglm": 0.5}.get(family, 1.0)
     fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
     return {"theta": rope_base(config, index),
             "dim": config.get("rotary_dim") or int(s.head_dim * fraction),
-            "interleaved": family in ("gptj", "cohere"),
+            "interleaved": family in ("gptj", "cohere", "chatglm"),
             "scaling": config.get("rope_scaling"),
             "max_positions": config.get("max_position_embeddings"),
             "original": config.get("original_max_position_embeddings")}
@@ -223,7 +236,7 @@ def layer(config, tensors, index, stack=None, kind="self_attention"):
         sinks=family == "gpt_oss", rope=rope_rule(config, index),
         norm="layer" if family == "cohere" else "rms",
         norm_eps=first(config, "rms_norm_eps", "layer_norm_eps"),
-        alibi=family if family == "bloom" or config.get("alibi") else None,
+        alibi=family if has_alibi(config) else None,
         buckets=(config["relative_attention_num_buckets"],
                  config["relative_attention_max_distance"], both_ways) if t5_self else None,
         weights=weights(config, tensors, parts(config, index, stack, kind)))

@@ -103,6 +103,8 @@ CASES = {
     "llama_yarn_mscale": rope_cases()[1:], "llama_yarn_factor": rope_cases()[1:],
     "mimo": usual(), "internlm2": dynamic_cases(), "cohere_qk_norm": usual(),
     "gemma3_bidirectional": plain_encoder(15),
+    "exaone": usual(), "baichuan": usual(), "baichuan_alibi": usual(rope=False), "qwen": usual(),
+    "chatglm": usual(), "chatglm_ratio": rope_cases(),
 }
 
 

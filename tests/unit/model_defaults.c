@@ -238,6 +238,10 @@ static const struct {
     {"phi4_multimodal", NULL, NULL,
      "num_key_value_heads=8 max_position_embeddings=131072 original_max_position_embeddings=4096 "
      "sliding_window=0 rope_theta=10000"},
+    {"exaone", NULL, NULL, "rope_theta=10000"},
+    {"qwen", NULL, NULL,
+     "kv_channels=128 rotary_emb_base=10000 use_dynamic_ntk=true use_logn_attn=true"},
+    {"chatglm", NULL, NULL, "kv_channels=128 multi_query_group_num=1 add_qkv_bias=false"},
     {"gpt_neo", NULL, NULL, "window_size=256"},
     {"codegen", NULL, NULL, "rotary_dim=64"},
     {"gpt_bigcode", NULL, NULL, "multi_query=true scale_attn_weights=true"},
