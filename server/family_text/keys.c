@@ -204,6 +204,31 @@ static const char *const bounds[] = {
     [ATTN_CONFIG_IGNORED] = "",
 };
 
+/* Adds which names a list of the types of layers may hold. */
+static void add_layer_types(struct text *row, const struct attn_hf_key *key,
+                            const struct attn_family *family)
+{
+    if (key->only != NULL && key->only[0] == '0') {
+        add(row, "list of 1 (slides) and 0");
+        return;
+    }
+    add(row, "list of");
+    if (key->only != NULL)
+        add(row, " the names `%s`, or", key->only);
+    for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
+        if (attn_layer_type_find(family, NULL, attn_layer_types[type]) == type)
+            add(row, "%s `%s`", n++ > 0 ? "," : "", attn_layer_types[type]);
+}
+
+static void add_layer_letters(struct text *row)
+{
+    add(row, "letters:");
+    for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
+        if (attn_layer_letters[type] != ' ')
+            add(row, "%s `%c` %s", n++ > 0 ? "," : "", attn_layer_letters[type],
+                attn_layer_types[type]);
+}
+
 /* Adds which values the key may have. */
 static void add_bounds(struct text *row, const struct attn_hf_key *key,
                        const struct attn_family *family)
@@ -225,26 +250,13 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "list of integers, %.0f to %.0f, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
-        if (key->only != NULL && key->only[0] == '0') {
-            add(row, "list of 1 (slides) and 0");
-            break;
-        }
-        add(row, "list of");
-        if (key->only != NULL)
-            add(row, " the names `%s`, or", key->only);
-        for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
-            if (attn_layer_type_find(family, NULL, attn_layer_types[type]) == type)
-                add(row, "%s `%s`", n++ > 0 ? "," : "", attn_layer_types[type]);
+        add_layer_types(row, key, family);
         break;
     case ATTN_CONFIG_LAYER_RUNS:
         add(row, "list of lists: of the names `%s`, and how often", key->only);
         break;
     case ATTN_CONFIG_LAYER_LETTERS:
-        add(row, "letters:");
-        for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
-            if (attn_layer_letters[type] != ' ')
-                add(row, "%s `%c` %s", n++ > 0 ? "," : "", attn_layer_letters[type],
-                    attn_layer_types[type]);
+        add_layer_letters(row);
         break;
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);

@@ -183,7 +183,7 @@ static const struct member {
     {"Model", "random", "boolean", "its weights are random"},
     {"Model", "note?", "string", "about random weights"},
     {"Model", "num_layers", "Count", "of the checkpoint"},
-    {"Model", "num_linear_layers?", "Count", "of these linear_attention, which is not computed"},
+    {"Model", "num_linear_layers?", "Count", "of these no attention (linear_attention, mamba, conv, mlp, moe), not computed"},
     {"Model", "resident_layers", "[LayerIndex]", "layers that are served"},
     {"Model", "max_position", "Count", "the configuration's max_position_embeddings; 0: none"},
     {"Model", "max_length", "Count", "tokens of the longest session"},

@@ -27,6 +27,7 @@
 
 TCase *tcase_config(void);
 TCase *tcase_defaults(void);
+TCase *tcase_hybrids(void);
 TCase *tcase_families(void);
 TCase *tcase_layouts(void);
 TCase *tcase_published(void);

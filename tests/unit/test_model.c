@@ -306,6 +306,7 @@ Suite *suite_model(void)
     Suite *suite = suite_create("model");
     suite_add_tcase(suite, tcase_config());
     suite_add_tcase(suite, tcase_defaults());
+    suite_add_tcase(suite, tcase_hybrids());
     suite_add_tcase(suite, tcase_families());
     suite_add_tcase(suite, tcase_published());
     suite_add_tcase(suite, tcase_encoders());
