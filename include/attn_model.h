@@ -299,8 +299,9 @@ struct attn_model_info {
     const char *stack;               /* of an architecture with several, see below; else "" */
     const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
     size_t num_layers;               /* layers of the checkpoint */
-    size_t num_linear_layers;        /* of these, no attention (linear_attention, mamba, conv, mlp,
-                                        moe): never resident */
+    size_t num_linear_layers;        /* of these, no attention: never resident */
+    const char *linear_type;         /* what configurations call these: "linear_attention",
+                                        "mamba", "mamba, mlp or moe", ...; "": none */
     size_t num_resident;             /* layers kept resident: all others, unless chosen */
     size_t max_position;             /* `max_position_embeddings`, 0 where the family has none */
     enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */

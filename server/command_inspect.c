@@ -245,7 +245,8 @@ static void print_model(struct srv_buffer *out, json_t *model, const struct argu
     if (resident < layers)
         srv_buffer_printf(out, ", %zu to be loaded", resident);
     if (linear > 0)
-        srv_buffer_printf(out, ", %zu are linear_attention, which is not computed", linear);
+        srv_buffer_printf(out, ", %zu are %s, which is not computed", linear,
+                          json_string_value(json_object_get(model, "linear_type")));
     srv_buffer_text(out, "\n");
     json_array_foreach(json_object_get(model, "layers"), i, kind) {
         print_indices(out, json_object_get(kind, "indices"));
@@ -330,15 +331,16 @@ static json_t *model_json(struct attn_model *model, const struct arguments *argu
     attn_model_describe(&info, model);
     const bool is_cross = srv_model_first_layer(model)->is_cross;
     const struct costs costs = costs_json(model, arguments, is_cross ? 0 : info.max_position);
-    return json_pack(
-        "{s:s, s:s?, s:s?, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "family", info.family,
-        "stack", info.stack[0] != '\0' ? info.stack : NULL, "weights_dtype",
-        info.weights_dtype[0] != '\0' ? info.weights_dtype : NULL, "num_layers",
-        (json_int_t)info.num_layers, "num_resident_layers", (json_int_t)info.num_resident,
-        "num_linear_layers", (json_int_t)info.num_linear_layers, "max_position",
-        (json_int_t)info.max_position, "parameters", (json_int_t)info.num_parameters,
-        "weight_bytes", costs.weights, "cache_bytes_per_token", costs.token,
-        "cache_bytes_per_session", costs.session, "layers", layers_json(model, info.num_layers));
+    return json_pack("{s:s, s:s?, s:s?, s:I, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o}",
+                     "family", info.family, "stack", info.stack[0] != '\0' ? info.stack : NULL,
+                     "weights_dtype", info.weights_dtype[0] != '\0' ? info.weights_dtype : NULL,
+                     "num_layers", (json_int_t)info.num_layers, "num_resident_layers",
+                     (json_int_t)info.num_resident, "num_linear_layers",
+                     (json_int_t)info.num_linear_layers, "linear_type", info.linear_type,
+                     "max_position", (json_int_t)info.max_position, "parameters",
+                     (json_int_t)info.num_parameters, "weight_bytes", costs.weights,
+                     "cache_bytes_per_token", costs.token, "cache_bytes_per_session", costs.session,
+                     "layers", layers_json(model, info.num_layers));
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */

@@ -318,9 +318,17 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .kv_dtype = model->specs[0].kv_dtype,
         .is_mapped = model->mapped.memory != NULL,
     };
-    for (size_t i = 0; i < model->config.num_layers; i++)
-        out->num_linear_layers += !attn_config_attends(&model->config, i) &&
-                                  model->config.types[i] != ATTN_LAYER_ELSEWHERE;
+    out->linear_type = "";
+    for (size_t i = 0; i < model->config.num_layers; i++) {
+        const char *type = attn_layer_types[model->config.types[i]];
+        if (attn_config_attends(&model->config, i) ||
+            model->config.types[i] == ATTN_LAYER_ELSEWHERE)
+            continue;
+        if (out->num_linear_layers++ == 0)
+            out->linear_type = type;
+        else if (out->linear_type != type)
+            out->linear_type = "mamba, mlp or moe";
+    }
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
         if (attn_model_weights_of(model, i) == i)

@@ -86,9 +86,11 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
     if (strcmp(info->family, "random") == 0)
         srv_document_set(&json, "note",
                          json_string("random weights, for trying and for load tests"));
-    if (info->num_linear_layers > 0)
+    if (info->num_linear_layers > 0) {
         srv_document_set(&json, "num_linear_layers",
                          json_integer((json_int_t)info->num_linear_layers));
+        srv_document_set(&json, "linear_type", json_string(info->linear_type));
+    }
     if (json_object_update(json, first) != 0) {
         json_decref(json);
         json = NULL;

@@ -177,6 +177,8 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
         {{GOLDEN "qwen3_next/model"},
          "4 layers, weights stored as F32, 2 to be loaded, 2 are linear_attention, which is not "
          "computed\n  layers 1, 3: "},
+        {{GOLDEN "lfm2/model"}, ", 2 to be loaded, 2 are conv, which is not computed\n"},
+        {{GOLDEN "nemotron_h/model"}, ", 2 are mamba, mlp or moe, which is not computed\n"},
         {{GOLDEN "llama_gqa/model", "--kv-dtype=int8"}, "a cached token takes 160 bytes as int8\n"},
         {{GOLDEN "gemma3/model/config.json"}, " layers, of the configuration alone\n"},
         {{OWN "small.npz", "--config", OWN_SMALL}, "attention: 1 layers, weights stored as F32\n"},
@@ -293,6 +295,7 @@ START_TEST(test_inspect_complains_in_one_line)
         {{GOLDEN "qwen3_next/model", "--layers", "0,1"},
          "layers has 0, which is linear_attention",
          1},
+        {{GOLDEN "nemotron_h/model", "--layers", "2"}, "layers has 2, which is mlp", 1},
         {{GOLDEN "bert/model", "--layers"}, "--layers needs a value", 2},
         {{"--stack"}, "--stack needs a value", 2},
         {{"/nonexistent/config.json"}, "inspect: /nonexistent/config.json: ", 1},
