@@ -46,8 +46,7 @@ bool attn_index_turn(float *q, const float *w, float *k, const struct attn_layer
     if (k != NULL)
         attn_norm_vector(k, &norm, layer->index_norm, layer->index_norm_bias, index->head_dim);
     if (inv_freq != NULL) {
-        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position,
-                          inv_freq != layer->inv_freq);
+        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position, inv_freq != layer->inv_freq);
         rotate(q, q_heads, spec, cos_sin);
         rotate(k, k_heads, spec, cos_sin);
     }

@@ -69,7 +69,9 @@ static bool rotary_dim(size_t *out, struct attn_resolution *r, const struct attn
     const bool whole = hf->kv_lora_rank != 0 &&
                        lround((double)hf->head_dim * rope->partial_rotary_factor) == (long)head_dim;
     bool partial = rope->partial_rotary_factor != 0 && rope->partial_rotary_factor != 1 && !whole;
-    if (partial && ATTN_KEY(r, rope.partial_rotary_factor)[0] == '\0')
+    const double own = r->config->family->defaults.rope.partial_rotary_factor;
+    if (partial && rope->partial_rotary_factor != own &&
+        ATTN_KEY(r, rope.partial_rotary_factor)[0] == '\0')
         return attn_refuse_key(r, ATTN_UNSUPPORTED, "partial_rotary_factor",
                                ": %g is not supported", rope->partial_rotary_factor);
     *out = partial ? (size_t)((double)head_dim * rope->partial_rotary_factor) : head_dim;

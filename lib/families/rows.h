@@ -62,9 +62,9 @@
         row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder),    \
         row(bart_encoder), row(bart_cross), row(mbart_decoder), row(mbart_encoder),                \
         row(mbart_cross), row(whisper_decoder), row(whisper_encoder), row(whisper_cross),          \
-        row(wav2vec2), row(data2vec_audio), row(hubert), row(sew), row(unispeech),                 \
-        row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert), row(deberta),         \
-        row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),                   \
+        ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio), row(hubert), row(sew),     \
+        row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert),       \
+        row(deberta), row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),     \
         row(clip_vision_model), row(chinese_clip_text), row(chinese_clip_vision),                  \
         row(owlvit_text), row(owlvit_vision), row(owlv2_text), row(owlv2_vision),                  \
         row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
