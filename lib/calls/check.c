@@ -22,10 +22,13 @@ enum attn_status attn_call_check_layer(const struct attn_outputs *outputs,
                                        const struct attn_layer_spec *spec, size_t keys,
                                        struct attn_error *error)
 {
-    if (outputs->ablation != NULL && spec->output_norm.type != ATTN_NORM_NONE)
-        return attn_fail(error, ATTN_UNSUPPORTED, "ablation",
-                         "ablation: a head has no share of its own in a layer that normalises all "
-                         "heads together; compare with a call whose head_mask is 0 for it");
+    const bool joined =
+        spec->output_norm.type != ATTN_NORM_NONE || spec->differential.lambda_init != 0;
+    if (outputs->ablation != NULL && joined)
+        return attn_fail(
+            error, ATTN_UNSUPPORTED, "ablation",
+            "ablation: a head has no share of its own in a layer that normalises or "
+            "subtracts heads together; compare with a call whose head_mask is 0 for it");
     return spec->max_tokens == 0 || keys <= spec->max_tokens
                ? ATTN_OK
                : attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",

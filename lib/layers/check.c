@@ -172,11 +172,11 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
         spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
         spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
         attn_relative_rows(spec) > 0 || spec->v_norm.type != ATTN_NORM_NONE || spec->output_gate ||
-        spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX || spec->clip_qkv != 0 ||
-        spec->key_multiplier != 0 || spec->value_scale != 0)
+        spec->shares_layer != SIZE_MAX || spec->clip_qkv != 0 || spec->key_multiplier != 0 ||
+        spec->value_scale != 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
                          "kv_lora_rank: latent attention has no other rows, biases, added keys, "
-                         "norms of heads, gates, or scaled or clamped queries, keys and "
+                         "norms of heads, gates, clamped rows, or multiplied keys and "
                          "values");
     if (spec->rope.type != ATTN_ROPE_NONE && spec->rope.dim != mla->rope_head_dim)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_rope_head_dim",

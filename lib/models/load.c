@@ -155,20 +155,19 @@ static size_t rows_of_piece(const struct matrix *matrix)
     return rows;
 }
 
-/* Sets the rows of a piece and of a strip.  Pieces of weights whose codes lie in columns are larger
- * than others, the strip is not. */
+/* Sets the rows of a piece and of a strip, which of a matrix that stands whole is all of it.
+ * Pieces of weights whose codes lie in columns are larger than others, the strip is not. */
 static void divide(struct matrix *matrix)
 {
     const struct attn_weight_rows *rows = matrix->rows;
     const size_t out = matrix->linear->out, piece = rows_of_piece(matrix);
-    const size_t strip = rows == NULL ? out : STRIP_PIECES * piece;
     size_t pieces = 1;
     if (matrix->layer == NULL && rows != NULL && rows->tensor.quantized != NULL)
         pieces = attn_min(STRIP_PIECES,
                           attn_ceil_div(attn_quantized_rows(rows->tensor.quantized), piece));
     matrix->piece_rows = pieces * piece;
     matrix->strip_rows =
-        attn_min(out, attn_max(strip / matrix->piece_rows, 1) * matrix->piece_rows);
+        rows == NULL ? out : attn_min(out, STRIP_PIECES / pieces * matrix->piece_rows);
 }
 
 static bool open_matrix(struct matrix *matrix, const struct layer_load *load)

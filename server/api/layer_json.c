@@ -163,12 +163,20 @@ static json_t *mla_json(const struct attn_mla_spec *mla)
                      "bias", mla->bias);
 }
 
+static json_t *differential_json(const struct attn_differential_spec *differential)
+{
+    if (differential->lambda_init == 0)
+        return json_null();
+    return json_pack("{s:f, s:f}", "lambda_init", differential->lambda_init, "eps",
+                     differential->norm_eps);
+}
+
 json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
         " s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o,"
-        " s:o}",
+        " s:o, s:o}",
         "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
         "value_size", (json_int_t)spec->value_size, "num_attention_heads",
         (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
@@ -187,5 +195,6 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         spec->bias_kv, "add_zero_attn", spec->add_zero_attn, "mla", mla_json(&spec->mla),
         "max_tokens", count_or_null(spec->max_tokens), "shares_layer",
         spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer) : json_null(),
-        "value_scale", number_or_null(spec->value_scale));
+        "value_scale", number_or_null(spec->value_scale), "differential",
+        differential_json(&spec->differential));
 }

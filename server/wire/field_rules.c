@@ -17,7 +17,8 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
     const bool is_cross = spec != NULL && spec->is_cross;
     const bool borrows = spec != NULL && spec->shares_layer != SIZE_MAX; /* another's keys */
     const bool rotates = spec != NULL && spec->rope.type != ATTN_ROPE_NONE;
-    const bool normed = spec != NULL && spec->output_norm.type != ATTN_NORM_NONE;
+    const bool joined = spec != NULL && (spec->output_norm.type != ATTN_NORM_NONE ||
+                                         spec->differential.lambda_init != 0);
     const bool positions = rows->position_ids.present;
     const bool by_grid = rotates && spec->rope.grid_prefix > 0;
     const bool whole = by_grid || (spec != NULL && spec->position_bias.type == ATTN_BIAS_GRID);
@@ -41,10 +42,9 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
          "request's own, and output is what each head puts out"},
         {BIT(WEIGHTLESS) | BIT(GIVEN_STEP), rows->ablate, "ablate",
          "ablate has no meaning without a layer, whose output projection it compares"},
-        {BIT(SELF) | BIT(CROSS) | BIT(STEP), normed && rows->ablate, "ablate",
-         "ablate has no meaning for a layer that normalises all heads together, in which a head "
-         "has "
-         "no share of its own: compare with a call whose head_mask is 0 for it"},
+        {BIT(SELF) | BIT(CROSS) | BIT(STEP), joined && rows->ablate, "ablate",
+         "ablate has no meaning for a layer that normalises or subtracts heads together, in which "
+         "a head has no share of its own: compare with a call whose head_mask is 0 for it"},
         {ALL, rows->grid.present && !by_grid, "grid",
          "grid has a meaning only for layers that rotate by rows and columns of patches"},
         {BIT(SELF), by_grid && !rows->grid.present, "grid",

@@ -174,14 +174,15 @@ static void compare_attends(const char *what, struct attn_attend_args args, size
     struct attn_error error = {0};
     const float *own = args.modifiers.head_mask;
     args.outputs = (struct attn_outputs){.output = output, .head_stats = stats, .ablation = got};
-    /* a head has no share of its own where all are normalised together */
-    const bool normed = layer->spec.output_norm.type != ATTN_NORM_NONE;
+    /* a head has no share of its own where heads are normalised or subtracted together */
+    const bool joined =
+        layer->spec.output_norm.type != ATTN_NORM_NONE || layer->spec.differential.lambda_init != 0;
     ck_assert_msg(attn_attend(engine, model, index, &args, &error) ==
-                      (normed ? ATTN_UNSUPPORTED : ATTN_OK),
+                      (joined ? ATTN_UNSUPPORTED : ATTN_OK),
                   "%s: %s", what, error.message);
     args.outputs = (struct attn_outputs){.output = other};
     args.modifiers.head_mask = mask;
-    for (size_t h = 0; h < heads && !normed; h++) {
+    for (size_t h = 0; h < heads && !joined; h++) {
         for (size_t i = 0; i < heads; i++)
             mask[i] = i == h ? 0 : own != NULL ? own[i] : 1;
         ck_assert_int_eq(attn_attend(engine, model, index, &args, &error), ATTN_OK);
