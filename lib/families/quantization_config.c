@@ -131,6 +131,11 @@ enum attn_status attn_quantization_read(struct attn_quantization *out, const cha
     const char *method = mlx ? "mlx" : text_of(value, "quant_method");
     if (out->method == ATTN_QUANT_MLX) /* its quantization_config repeats `quantization` */
         return ATTN_OK;
+    if (strcmp(method, "bitnet") == 0)
+        return attn_fail(error, ATTN_UNSUPPORTED, key,
+                         "%s: weights of quant_method bitnet are rounded as the model runs, which "
+                         "is not computed; serve the bf16 checkpoint, which has no %s",
+                         key, key);
     snprintf(out->name, sizeof out->name, "%s", method);
     snprintf(out->format, sizeof out->format, "%s", text_of(value, "format"));
     out->method = ATTN_QUANT_OTHER;

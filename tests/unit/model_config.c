@@ -216,6 +216,8 @@ static const struct {
     {NESTED("llama4", "llama4_text") ",\"attn_temperature_tuning\":5}}", ATTN_OUT_OF_RANGE,
      "attn_temperature_tuning"},
     {LLAMA ",\"quantization_config\":4}", ATTN_MALFORMED, "quantization_config"},
+    {LLAMA ",\"quantization_config\":{\"quant_method\":\"bitnet\"}}", ATTN_UNSUPPORTED,
+     "quantization_config"},
     {LLAMA ",\"sliding_window\":4096}", ATTN_UNSUPPORTED, "sliding_window"},
     {LLAMA ",\"partial_rotary_factor\":0.5}", ATTN_UNSUPPORTED, "partial_rotary_factor"},
     {LLAMA ",\"rope_interleaved\":true}", ATTN_UNSUPPORTED, "rope_interleaved"},
