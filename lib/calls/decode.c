@@ -117,7 +117,7 @@ static void record(const struct batch *batch, const struct attn_recorder *record
             batch->appended[count++] = (struct attn_appended){
                 batch->admitted[i].step,
                 batch->zeros != NULL ? batch->zeros : pass->k + row * pass->in.k->out,
-                batch->zeros != NULL ? batch->zeros : pass->v + row * pass->in.v->out};
+                batch->zeros != NULL ? batch->zeros : pass->v + row * pass->value_width};
     }
     if (count == 0 || recorder->record(recorder->context, batch->appended, count, &error))
         return;

@@ -331,6 +331,10 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
             status = check_other_heads(checkpoint, source, pattern, error);
         if (status != ATTN_OK)
             return status;
+        if (out->count == ATTN_MAX_BINDINGS)
+            return attn_fail(error, ATTN_UNSUPPORTED, pattern->name,
+                             "'%.96s': a layer has more than %d tensors", pattern->name,
+                             ATTN_MAX_BINDINGS);
         bound[pattern->role] |= pattern->projections;
         out->items[out->count++] = (struct attn_binding){pattern, tensor};
     }

@@ -78,7 +78,7 @@ void attn_weights_random_rows(struct attn_weight_rows out[ATTN_NUM_MATRICES],
 
 /* ---- Binding: weights.c and weight_module.c ---- */
 
-#define ATTN_MAX_BINDINGS 16 /* tensors of a layer; no family has more */
+#define ATTN_MAX_BINDINGS 24 /* tensors of a layer, at most */
 
 struct attn_bindings {
     struct attn_binding {

@@ -56,9 +56,10 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
                                    attn_layer_types[config->types[layer]]);
     }
     if (model->num_resident == 0)
-        return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                         "layers: every layer is %s, which is not computed",
-                         attn_layer_types[config->types[0]]);
+        return attn_fail(
+            error, ATTN_UNSUPPORTED, "layers", "layers: every layer is %s, which is not computed",
+            config->types[0] == ATTN_LAYER_ELSEWHERE ? "of another stack"
+                                                     : attn_layer_types[config->types[0]]);
     return ATTN_OK;
 }
 
@@ -320,10 +321,10 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
     };
     out->linear_type = "";
     for (size_t i = 0; i < model->config.num_layers; i++) {
-        const char *type = attn_layer_types[model->config.types[i]];
         if (attn_config_attends(&model->config, i) ||
             model->config.types[i] == ATTN_LAYER_ELSEWHERE)
             continue;
+        const char *type = attn_layer_types[model->config.types[i]];
         if (out->num_linear_layers++ == 0)
             out->linear_type = type;
         else if (out->linear_type != type)

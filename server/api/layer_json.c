@@ -93,6 +93,10 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
                          bias->position_to_content);
         if (bias->own_projections)
             srv_document_set(&json, "own_projections", json_true());
+        if (bias->own_key_bias)
+            srv_document_set(&json, "own_key_bias", json_true());
+        if (bias->table_norm)
+            srv_document_set(&json, "table_norm_eps", json_real(bias->table_norm_eps));
         break;
     case ATTN_BIAS_T5:
         json = json_pack("{s:s, s:I, s:I, s:b}", "type", "t5", "buckets", (json_int_t)bias->buckets,
@@ -102,8 +106,11 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
             srv_document_set(&json, "gated", json_true());
         break;
     case ATTN_BIAS_RELATIVE_KEY:
-        return json_pack("{s:s, s:I, s:I}", "type", "relative_key", "max_distance",
+        json = json_pack("{s:s, s:I, s:I}", "type", "relative_key", "max_distance",
                          (json_int_t)bias->max_distance, "max_after", (json_int_t)bias->max_after);
+        if (bias->backward)
+            srv_document_set(&json, "backward", json_true());
+        break;
     case ATTN_BIAS_GRID:
         return json_pack("{s:s, s:I}", "type", "grid", "grid", (json_int_t)bias->grid);
     }

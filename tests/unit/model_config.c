@@ -216,6 +216,16 @@ static const struct {
     {NESTED("llama4", "llama4_text") ",\"attn_temperature_tuning\":5}}", ATTN_OUT_OF_RANGE,
      "attn_temperature_tuning"},
     {LLAMA ",\"quantization_config\":4}", ATTN_MALFORMED, "quantization_config"},
+    {"{\"model_type\":\"qwen\",\"hidden_size\":256,\"num_attention_heads\":2,"
+     "\"num_hidden_layers\":1,\"seq_length\":null}",
+     ATTN_MALFORMED, "seq_length"},
+    {"{\"model_type\":\"big_bird\",\"hidden_size\":64,\"num_attention_heads\":2,"
+     "\"num_hidden_layers\":1,\"block_size\":null}",
+     ATTN_MALFORMED, "block_size"},
+    {"{\"model_type\":\"ministral3\",\"hidden_size\":64,\"num_attention_heads\":8,"
+     "\"num_hidden_layers\":1,\"max_position_embeddings\":null,\"rope_parameters\":{"
+     "\"rope_type\":\"default\",\"rope_theta\":10000,\"llama_4_scaling_beta\":0.1}}",
+     ATTN_MALFORMED, "max_position_embeddings"},
     {LLAMA ",\"quantization_config\":{\"quant_method\":\"bitnet\"}}", ATTN_UNSUPPORTED,
      "quantization_config"},
     {LLAMA ",\"sliding_window\":4096}", ATTN_UNSUPPORTED, "sliding_window"},

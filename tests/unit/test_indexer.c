@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "basics/random.h"
 #include "suites.h"
 
@@ -99,6 +100,59 @@ START_TEST(test_indexer_that_chooses_all_keys_changes_no_bit)
 }
 END_TEST
 
+/* Appends the rows of each step of a batch to another cache. */
+static bool copy_rows(void *context, const struct attn_appended list[], size_t count,
+                      struct attn_error *cause)
+{
+    struct attn_cache **copies = context;
+    for (size_t i = 0; i < count; i++)
+        ck_assert_int_eq(
+            attn_cache_write(copies[i], 0, list[i].step->rows, list[i].key, list[i].value, cause),
+            ATTN_OK);
+    return true;
+}
+
+/* The rows of a token have the indexer's key behind the shared part: those of the second session of
+ * a batch begin after both of the first. */
+START_TEST(test_indexer_rows_that_are_recorded_make_the_caches_of_a_batch_again)
+{
+    enum { SESSIONS = 3, TOKENS = 70, MOST = 32 };
+    struct attn_model *model = open_model("," INDEXER ",\"index_topk\":5", ATTN_F32);
+    struct attn_cache_pool *pool;
+    struct attn_cache *caches[SESSIONS], *copies[SESSIONS];
+    const struct attn_recorder recorder = {copy_rows, copies};
+    float output[SESSIONS][WIDTH], read[2][2][TOKENS * MOST] = {0};
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
+    for (size_t i = 0; i < SESSIONS; i++) {
+        ck_assert_int_eq(attn_cache_new(&caches[i], pool, model, 256, &error), ATTN_OK);
+        ck_assert_int_eq(attn_cache_new(&copies[i], pool, model, 256, &error), ATTN_OK);
+    }
+    for (size_t t = 0; t < TOKENS; t++) {
+        struct attn_step steps[SESSIONS], *list[SESSIONS];
+        for (size_t i = 0; i < SESSIONS; i++) {
+            steps[i] = (struct attn_step){.cache = caches[i],
+                                          .position = t,
+                                          .rows = 1,
+                                          .hidden_states = x + (t + i) * WIDTH,
+                                          .outputs = {.output = output[i]},
+                                          .commit = true};
+            list[i] = &steps[i];
+        }
+        ck_assert_int_eq(attn_decode_recorded(engine, model, 0, list, SESSIONS, &recorder),
+                         ATTN_OK);
+    }
+    for (size_t i = 0; i < SESSIONS; i++) {
+        attn_cache_read(read[0][0], read[0][1], caches[i], 0, TOKENS);
+        attn_cache_read(read[1][0], read[1][1], copies[i], 0, TOKENS);
+        ck_assert_mem_eq(read[0], read[1], sizeof read[0]);
+        attn_cache_free(caches[i]);
+        attn_cache_free(copies[i]);
+    }
+    attn_cache_pool_free(pool);
+    attn_model_close(model);
+}
+END_TEST
+
 /* Tokens that are all alike have the same score: each query takes part with the earliest that it
  * sees. */
 START_TEST(test_indexer_takes_the_earlier_of_equal_keys)
@@ -138,6 +192,7 @@ Suite *suite_indexer(void)
     tcase_add_loop_test(tests, test_indexer_that_chooses_all_keys_changes_no_bit, 0,
                         ATTN_NUM_NUMBER_FORMATS);
     tcase_add_test(tests, test_indexer_takes_the_earlier_of_equal_keys);
+    tcase_add_test(tests, test_indexer_rows_that_are_recorded_make_the_caches_of_a_batch_again);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -282,7 +282,7 @@ static void check_step(struct sequence *s, size_t at, size_t n)
     forget(want.key, spec->num_kv_heads, keys, spec->head_dim, first);
     forget(want.value, spec->num_kv_heads, keys, spec->value_head_dim, first);
     /* Keys and values of latents are sums of rounded numbers. */
-    const double sums = spec->mla.kv_lora_rank > 0 ? 16 : 1;
+    const double sums = spec->mla.kv_lora_rank > 0 ? 16 + (double)spec->mla.kv_lora_rank : 1;
     double rounded = sums * rounding[spec->kv_dtype] * (1 + 1e-5) + TOLERANCE;
     expect_within(s, "key", got->key, want.key, tokens, spec->head_dim, rounded);
     expect_within(s, "value", got->value, want.value, tokens, spec->value_head_dim, rounded);
