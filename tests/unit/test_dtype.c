@@ -52,6 +52,7 @@ static bool rounds_rows(unsigned level)
 /* The row that products of that dtype and level multiply. */
 static void round_row(float *out, const float *x, size_t n, enum attn_dtype dtype, unsigned level)
 {
+    const bool rounded = dtype == ATTN_BF16 && rounds_rows(level);
     float max = 0;
     for (size_t i = 0; i < n; i++)
         max = fmaxf(max, fabsf(x[i]));
@@ -61,7 +62,7 @@ static void round_row(float *out, const float *x, size_t n, enum attn_dtype dtyp
             out[i] = max == 0 ? 0 : rintf(x[i] * (127 / max)) * (max / 127);
         if (dtype == ATTN_W8A16)
             out[i] = max == 0 ? 0 : rintf(x[i] * (256 / (max / 127))) * (max / 127 / 256);
-        if (dtype == ATTN_BF16 && rounds_rows(level))
+        if (rounded)
             out[i] = attn_bf16_to_float(attn_float_to_bf16(x[i]));
     }
 }
