@@ -200,9 +200,11 @@ static enum attn_status check_class(const struct attn_family *family, const char
     char stem[CLASS_MAX], type[CLASS_MAX];
     const struct attn_family *row, *other = NULL;
     const size_t length = stem_length(name);
-    /* as LlamaBiModel, LlamaBidirectionalModel */
-    const bool both_ways =
-        strstr(name, "Bidirec") != NULL || (length > 2 && memcmp(name + length - 2, "Bi", 2) == 0);
+    /* as LlamaBiModel, LlamaBidirectionalModel, MistralEncoderModel, ColQwen2 */
+    const bool both_ways = strstr(name, "Bidirec") != NULL ||
+                           (length > 2 && memcmp(name + length - 2, "Bi", 2) == 0) ||
+                           (length > 7 && memcmp(name + length - 7, "Encoder", 7) == 0) ||
+                           (strncmp(name, "Col", 3) == 0 && isupper((unsigned char)name[3]));
     if (family->defaults.is_causal && both_ways)
         return attn_fail(error, ATTN_UNSUPPORTED, "architectures",
                          "architectures: %.64s attends in both directions, a model of model_type "
@@ -247,6 +249,39 @@ static enum attn_status fail_type(const char *type, struct attn_error *error)
                      nearest != NULL ? nearest : "", nearest != NULL ? "\"" : "");
 }
 
+static enum attn_status check_classes(const struct attn_family *family, const json_t *object,
+                                      struct attn_error *error)
+{
+    const json_t *classes = json_object_get(object, "architectures");
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < json_array_size(classes) && status == ATTN_OK; i++) {
+        const char *name = json_string_value(json_array_get(classes, i));
+        status = name != NULL ? check_class(family, name, error) : ATTN_OK;
+    }
+    return status;
+}
+
+/* Refuses a direction that stands beside the text model's configuration and not in it: no class
+ * reads it there, and who wrote it may mean it. */
+static enum attn_status check_direction(const json_t *object, const json_t *settings,
+                                        struct attn_error *error)
+{
+    static const struct {
+        const char *key;
+        json_type both_ways;
+    } keys[] = {{"is_causal", JSON_FALSE}, {"use_bidirectional_attention", JSON_TRUE}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && settings != object; i++) {
+        const json_t *value = json_object_get(object, keys[i].key);
+        if (value != NULL && json_typeof(value) == keys[i].both_ways &&
+            !json_equal(value, json_object_get(settings, keys[i].key)))
+            return attn_fail(error, ATTN_UNSUPPORTED, keys[i].key,
+                             "%s is %s beside the text model's configuration, which does not say "
+                             "so: set it there, or leave it out",
+                             keys[i].key, keys[i].both_ways == JSON_TRUE ? "true" : "false");
+    }
+    return ATTN_OK;
+}
+
 enum attn_status attn_config_choose(struct attn_choice *out, json_t *object, const char *stack,
                                     struct attn_error *error)
 {
@@ -263,11 +298,11 @@ enum attn_status attn_config_choose(struct attn_choice *out, json_t *object, con
                    ? fail_type(type, error)
                    : attn_fail(error, ATTN_UNSUPPORTED, "stack",
                                "stack: a %.32s model has no stack '%.64s'", type, stack);
-    for (size_t i = 0; i < json_array_size(classes) && status == ATTN_OK; i++) {
-        const char *name = json_string_value(json_array_get(classes, i));
-        status = name != NULL ? check_class(out->family, name, error) : ATTN_OK;
-    }
     if (out->settings == NULL)
         out->settings = object;
-    return status;
+    if (status == ATTN_OK)
+        status = check_classes(out->family, object, error);
+    if (status == ATTN_OK && out->settings != object)
+        status = check_classes(out->family, out->settings, error);
+    return status == ATTN_OK ? check_direction(object, out->settings, error) : status;
 }

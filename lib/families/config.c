@@ -359,9 +359,12 @@ static bool read_terms(struct reader *reader, const struct attn_hf_key *key, con
 
 /* ---- Keys that are passed over ---- */
 
-/* Whether a key of that name changes what some family computes. */
+/* Whether a key of that name changes what some family computes, or what code of others does. */
 static bool changes_mathematics(const char *name)
 {
+    if (attn_hf_names_have("alibi_starting_size attention_window dual_chunk_attention_config",
+                           name))
+        return true;
     const struct attn_family *family;
     const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, name);
     if (key == NULL)

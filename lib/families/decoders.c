@@ -245,10 +245,11 @@ ROW(mimo_v2_flash, DECODER("mimo_v2_flash"), .unbiased = ATTN_PROJ_ALL,
          SIZE("swa_v_head_dim", sliding_value_head_dim, ATTN_MAX_HEAD_DIM),
          NUMBER("swa_rope_theta", sliding_rope.theta, 1, MAX_THETA),
          FIXED("attention_bias", "false"), FIXED("hybrid_block_size", "null"),
-         FIXED("rope_scaling", "null"),
-         IGNORED("attention_chunk_size auto_map layernorm_epsilon moe_layer_freq n_group "
+         FIXED("rope_scaling", "null"), SIZE("attention_chunk_size", sliding_window, MAX_POSITION),
+         SIZE("sliding_window_size", sliding_window, MAX_POSITION),
+         IGNORED("auto_map layernorm_epsilon moe_layer_freq n_group "
                  "n_routed_experts n_shared_experts routed_scaling_factor scoring_func "
-                 "sliding_window_size topk_group topk_method")),
+                 "topk_group topk_method")),
     DEFAULTS(CAUSAL, SLIDES, .rope_by_type = true, .partial_by_type = true, ROPE(5e6),
              .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
 
@@ -258,7 +259,8 @@ static const struct attn_family_tensor hunyuan_tensors[] = TENSOR_LIST(
 static const struct attn_hf_key hunyuan_keys[] = KEY_LIST(
     DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FIXED("use_cla", "false"),
     FIXED("use_mla", "false"), FIXED("use_qk_norm", "true"), FIXED("use_rotary_pos_emb", "true"),
-    IGNORED("attention_head_dim add_classification_head class_num im_end_id im_newline_id "
+    SIZE("attention_head_dim", head_dim, ATTN_MAX_HEAD_DIM),
+    IGNORED("add_classification_head class_num im_end_id im_newline_id "
             "im_start_id mask_init_id norm_type org_vocab_size pad_id pool_type text_end_id "
             "text_start_id eod_token_id sep_token_id"),
     IGNORED("capacity_factor cla_share_factor moe_drop_tokens moe_layer_num_skipped "
@@ -310,17 +312,19 @@ ROW(qwen, FAMILY("qwen"), PREFIXES("transformer.", ""), .unbiased = ATTN_PROJ_O,
     KEYS(SIZES, SIZE("kv_channels", head_dim, ATTN_MAX_HEAD_DIM),
          SIZE("seq_length", max_position, MAX_POSITION), FLAG("use_dynamic_ntk", ntk_by_length),
          FLAG("use_logn_attn", logn_by_length), NUMBER("rotary_emb_base", rope.theta, 1, MAX_THETA),
-         FIXED("rotary_pct", "1.0"), FIXED("no_bias", "true"), FIXED("scale_attn_weights", "true"),
+         SIZE("rotary_emb_dim", rope.dim, ATTN_MAX_HEAD_DIM), FIXED("rotary_pct", "1.0"),
+         FIXED("no_bias", "true"), FIXED("scale_attn_weights", "true"),
          FIXED("use_cache_quantization", "false"),
          IGNORED("attn_dropout_prob auto_map bf16 emb_dropout_prob fp16 fp32 "
-                 "max_position_embeddings onnx_safe pos_emb rotary_emb_dim "
+                 "max_position_embeddings onnx_safe pos_emb "
                  "softmax_in_fp32 use_cache_kernel use_flash_attn")),
     DEFAULTS(CAUSAL, .head_dim = 128, .bias = true, .ntk_by_length = true, .logn_by_length = true,
              ROPE(10000)));
 
 /* Neighbouring pairs of the first half of each head rotate. */
 ROW(chatglm, FAMILY("chatglm"), PREFIXES("transformer.encoder.", "encoder.", ""),
-    .unbiased = ATTN_PROJ_O, .note = "`rope_ratio` multiplies the base, as in chatglm3 and glm-4",
+    .unbiased = ATTN_PROJ_O,
+    .note = "`rope_ratio` multiplies the base, as in glm-4; of ChatGLM2 and 3 only 1 is read",
     TENSORS(FUSED("layers.*.self_attention.", "query_key_value", "dense")),
     KEYS(HIDDEN_SIZE, HEADS, LAYERS_AS("num_layers"), LAYERS,
          SIZE("kv_channels", head_dim, ATTN_MAX_HEAD_DIM),
@@ -329,9 +333,10 @@ ROW(chatglm, FAMILY("chatglm"), PREFIXES("transformer.encoder.", "encoder.", "")
          NUMBER("rope_ratio", rope.ratio, 1e-6, 1e6), FIXED("multi_query_attention", "true"),
          FIXED("add_bias_linear", "false"), FIXED("original_rope", "true"),
          FIXED("position_encoding_2d", "false"), FIXED("pre_seq_len", "null"),
+         FIXED("interleaved_qkv", "false"), SIZE("padded_vocab_size", vocabulary, MAX_POSITION),
          IGNORED("apply_query_key_layer_scaling attention_softmax_in_fp32 auto_map "
-                 "bias_dropout_fusion ffn_hidden_size fp32_residual_connection interleaved_qkv "
-                 "layernorm_epsilon padded_vocab_size post_layer_norm prefix_projection "
+                 "bias_dropout_fusion ffn_hidden_size fp32_residual_connection "
+                 "layernorm_epsilon post_layer_norm prefix_projection "
                  "quantization_bit rmsnorm rope_theta")),
     DEFAULTS(CAUSAL, .num_kv_heads = 1, .head_dim = 128,
              ROPE(10000, .interleaved = true, .partial_rotary_factor = 0.5)));
@@ -386,7 +391,8 @@ ROW(cohere2, LLAMA("cohere2"),
          LAYER_TYPES, FIXED("order_of_interleaved_layers", "\"local_attn_first\""),
          FIXED("position_embedding_type", "\"rope_gptj\""), FIXED("rotary_pct", "1.0"),
          IGNORED("layer_switch logit_scale use_embedding_sharing use_gated_activation "
-                 "use_parallel_block use_parallel_embedding use_qk_norm")),
+                 "use_parallel_block use_parallel_embedding"),
+         FIXED("use_qk_norm", "false")),
     DEFAULTS(CAUSAL, SLIDES, .sliding_window = 4096, .full_period = 4,
              .rope_layers = ATTN_ROPE_SLIDING_ONLY, ROPE(10000, .interleaved = true)));
 

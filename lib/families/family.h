@@ -181,6 +181,7 @@ struct attn_hf_config {
      * rotate) or a no_rope_period: then all rotate but each no_rope_period-th. */
     bool rope_by_type, partial_by_type; /* partial: the share of `rope` holds for both */
     size_t rope_layers;                 /* enum attn_rope_layers */
+    size_t vocabulary;                  /* of chatglm */
     size_t position_type; /* enum attn_position_type, of rows that have a key for it */
     bool rope_optional;   /* a RoPE object without a base means no RoPE */
     size_t num_rope_layers, num_rope_thetas, no_rope_period;

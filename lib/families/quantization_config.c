@@ -131,11 +131,12 @@ enum attn_status attn_quantization_read(struct attn_quantization *out, const cha
     const char *method = mlx ? "mlx" : text_of(value, "quant_method");
     if (out->method == ATTN_QUANT_MLX) /* its quantization_config repeats `quantization` */
         return ATTN_OK;
-    if (strcmp(method, "bitnet") == 0)
+    if (attn_hf_names_have("bitnet fp_quant higgs quip quip_sharp spqr vptq", method) ||
+        json_object_size(json_object_get(value, "transform_config")) > 0)
         return attn_fail(error, ATTN_UNSUPPORTED, key,
-                         "%s: weights of quant_method bitnet are rounded as the model runs, which "
-                         "is not computed; serve the bf16 checkpoint, which has no %s",
-                         key, key);
+                         "%s: this form rounds or rotates weights or inputs as the model runs, "
+                         "which is not computed; serve a checkpoint that is not quantised so",
+                         key);
     snprintf(out->name, sizeof out->name, "%s", method);
     snprintf(out->format, sizeof out->format, "%s", text_of(value, "format"));
     out->method = ATTN_QUANT_OTHER;

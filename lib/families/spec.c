@@ -154,13 +154,20 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->shares_layer = SIZE_MAX;
 }
 
-/* Checks that what a layer does by a length of its configuration has that length. */
-static bool check_lengths(struct attn_resolution *r, const struct attn_layer_spec *spec)
+#define CHATGLM_VOCABULARY 65024 /* of ChatGLM2 and ChatGLM3; GLM-4 has another */
+
+/* Checks what depends on several keys: that what a layer does by a length of its configuration has
+ * that length, and which ChatGLM it is. */
+static bool check_together(struct attn_resolution *r, const struct attn_layer_spec *spec)
 {
     const struct attn_hf_config *hf = &r->config->hf;
     const char *key = hf->attention_type == 2 ? ATTN_KEY(r, block_size) : ATTN_KEY(r, max_position);
     const bool limited = hf->attention_type == 2 || hf->ntk_by_length || hf->logn_by_length;
     const bool scales = hf->rope.scaling_beta != 0 && spec->query_scaling.beta != 0;
+    if (hf->vocabulary == CHATGLM_VOCABULARY && hf->rope.ratio != 0 && hf->rope.ratio != 1)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, rope.ratio),
+                               ": ChatGLM2 divides positions by it, ChatGLM3 multiplies the base, "
+                               "and their configurations are alike: only 1 is supported");
     if ((limited && spec->max_tokens == 0) || (scales && spec->query_scaling.period == 0))
         return attn_refuse_key(r, ATTN_MALFORMED, key, " is missing: attention depends on it");
     return true;
@@ -583,7 +590,7 @@ bool attn_resolve(struct attn_resolution *r)
     config->max_position = hf->max_position;
     resolve_flags(&common, r->config->family, hf);
     resolve_norms(&common, hf);
-    if (!check_lengths(r, &common) || !resolve_latent(&common, r) || !resolve_heads(&common, r) ||
+    if (!check_together(r, &common) || !resolve_latent(&common, r) || !resolve_heads(&common, r) ||
         !resolve_position_bias(&common, r))
         return false;
     resolve_specs(config, &common, hf);

@@ -226,6 +226,19 @@ static const struct {
      "\"num_hidden_layers\":1,\"max_position_embeddings\":null,\"rope_parameters\":{"
      "\"rope_type\":\"default\",\"rope_theta\":10000,\"llama_4_scaling_beta\":0.1}}",
      ATTN_MALFORMED, "max_position_embeddings"},
+    {LLAMA ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
+           "\"transform_config\":{\"config_groups\":{}}}}",
+     ATTN_UNSUPPORTED, "quantization_config"},
+    {LLAMA ",\"architectures\":[\"LlamaEncoderModel\"]}", ATTN_UNSUPPORTED, "architectures"},
+    {LLAMA ",\"architectures\":[\"ColLlama\"]}", ATTN_UNSUPPORTED, "architectures"},
+    {"{\"model_type\":\"wrapper\",\"llm_config\":" LLAMA
+     ",\"architectures\":[\"LlamaBidirectionalModel\"]}}",
+     ATTN_UNSUPPORTED, "architectures"},
+    {"{\"model_type\":\"wrapper\",\"is_causal\":false,\"llm_config\":" LLAMA "}}", ATTN_UNSUPPORTED,
+     "is_causal"},
+    {"{\"model_type\":\"chatglm\",\"hidden_size\":64,\"num_attention_heads\":2,"
+     "\"num_layers\":1,\"padded_vocab_size\":65024,\"rope_ratio\":16}",
+     ATTN_UNSUPPORTED, "rope_ratio"},
     {LLAMA ",\"quantization_config\":{\"quant_method\":\"bitnet\"}}", ATTN_UNSUPPORTED,
      "quantization_config"},
     {LLAMA ",\"sliding_window\":4096}", ATTN_UNSUPPORTED, "sliding_window"},
