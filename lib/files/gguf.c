@@ -494,6 +494,15 @@ const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, con
     return tensor != NULL ? &tensor->entry : NULL;
 }
 
+const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
+                                                  const char *name)
+{
+    const struct attn_tensor_entry *found = NULL;
+    for (size_t i = 0; i < count && found == NULL; i++)
+        found = attn_gguf_find(files[i], name);
+    return found;
+}
+
 /* ---- Elements -------------------------------------------------------------------------------- */
 
 enum attn_status attn_gguf_read_f32(float *out, const struct attn_tensor_entry *entry, size_t first,

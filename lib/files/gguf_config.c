@@ -148,7 +148,9 @@ static void put_keys(struct attn_gguf_text *w)
         attn_gguf_want_size(w, "attention.head_count_kv", heads, "attention.head_count");
     if (attn_gguf_takes(w, "attention_bias"))
         attn_gguf_put(w, ", \"attention_bias\": %s",
-                      attn_gguf_find(w->file, "blk.0.attn_q.bias") != NULL ? "true" : "false");
+                      attn_gguf_find_in(w->parts, w->num_parts, "blk.0.attn_q.bias") != NULL
+                          ? "true"
+                          : "false");
 }
 
 /* Writes the part of a head that rotates; of other architectures all of it does. */
@@ -290,10 +292,10 @@ static void check_keys(struct attn_gguf_text *w)
     const size_t length = strlen(w->architecture->name);
     for (size_t i = 0; i < attn_gguf_num_values(w->file); i++) {
         const struct attn_gguf_value *value = attn_gguf_value(w->file, i);
-        const char *key = value->key + length + 1;
         if (w->read[i] || strncmp(value->key, w->architecture->name, length) != 0 ||
             value->key[length] != '.')
             continue;
+        const char *key = value->key + length + 1;
         if ((begins_with(key, "attention.") || begins_with(key, "rope.") ||
              strstr(key, "softcap") != NULL) &&
             !is_neutral(w, key, value))
@@ -335,11 +337,13 @@ static size_t put_config(struct attn_gguf_text *w)
     return head_dim;
 }
 
-enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct attn_gguf *file,
-                                  struct attn_error *error)
+enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *parts,
+                                  size_t num_parts, struct attn_error *error)
 {
+    const struct attn_gguf *file = parts[0];
     const struct attn_gguf_value *name = attn_gguf_find_value(file, "general.architecture");
-    struct attn_gguf_text w = {.file = file, .error = error};
+    struct attn_gguf_text w = {
+        .file = file, .parts = parts, .num_parts = num_parts, .error = error};
     if (name == NULL || name->kind != ATTN_GGUF_TEXT)
         return attn_fail(error, ATTN_MALFORMED, "general.architecture",
                          "the file has no key general.architecture");

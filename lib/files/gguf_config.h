@@ -41,10 +41,11 @@ struct attn_gguf_config {
     size_t head_dim;
 };
 
-/* Errors: ATTN_MALFORMED (a key is missing or of another kind), ATTN_OUT_OF_RANGE,
+/* Reads the keys of the first part, and of tensors those of all parts.
+ * Errors: ATTN_MALFORMED (a key is missing or of another kind), ATTN_OUT_OF_RANGE,
  * ATTN_UNSUPPORTED (the architecture), ATTN_NO_MEMORY; those of reading a tensor of RoPE's
  * factors. */
-enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct attn_gguf *file,
-                                  struct attn_error *error);
+enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *parts,
+                                  size_t num_parts, struct attn_error *error);
 
 #endif

@@ -120,8 +120,7 @@ static bool find_pair(const struct attn_tensor_entry **other, const struct attn_
     if (length < count || strcmp(entry->name + length - count, end) != 0)
         return false;
     snprintf(name, sizeof name, "%.*s%s", (int)(length - count), entry->name, other_end);
-    for (size_t p = 0; p < model->num_parts && *other == NULL; p++)
-        *other = attn_gguf_find(model->parts[p], name);
+    *other = attn_gguf_find_in(model->parts, model->num_parts, name);
     return *other != NULL;
 }
 
@@ -267,7 +266,7 @@ enum attn_status attn_gguf_model_open(struct attn_gguf_model **out, int director
     if (status == ATTN_OK)
         status = open_parts(model, directory, name, error);
     if (status == ATTN_OK)
-        status = attn_gguf_config(&model->config, model->parts[0], error);
+        status = attn_gguf_config(&model->config, model->parts, model->num_parts, error);
     if (status == ATTN_OK)
         status = list_tensors(model, error);
     if (status == ATTN_OK)

@@ -124,6 +124,28 @@ static enum attn_status open_written(struct attn_gguf_model **model, const char 
     return status;
 }
 
+/* Writes a model of two parts, with the tensors in the second, and opens it. */
+static enum attn_status open_split(struct attn_gguf_model **model, const char *keys,
+                                   const char *tensors, struct attn_error *error)
+{
+    char directory[SCRATCH_PATH], first[1024];
+    size_t sizes[2];
+    snprintf(first, sizeof first, "%s split.no=0 split.count=2", keys);
+    void *const parts[] = {gguf_write(&sizes[0], first, ""),
+                           gguf_write(&sizes[1], "split.no=1 split.count=2", tensors)};
+    scratch_make(directory);
+    scratch_write(directory, "m-00001-of-00002.gguf", parts[0], sizes[0]);
+    scratch_write(directory, "m-00002-of-00002.gguf", parts[1], sizes[1]);
+    free(parts[0]);
+    free(parts[1]);
+    const int at = open(directory, O_RDONLY | O_DIRECTORY);
+    *model = NULL;
+    const enum attn_status status = attn_gguf_model_open(model, at, "m-00001-of-00002.gguf", error);
+    close(at);
+    scratch_remove(directory);
+    return status;
+}
+
 #define EPS "attention.layer_norm_rms_epsilon=0.00001 "
 #define YARN \
     "rope.scaling.type=yarn rope.scaling.factor=8.0 rope.scaling.original_context_length=16 "
@@ -253,6 +275,37 @@ START_TEST(test_keys_are_the_published_configuration_or_refused)
     ck_assert_msg((status == ATTN_OK) == (wanted[0] != '!'), "%s: %s", keys, got);
     ck_assert_msg(strstr(got, wanted + (wanted[0] == '!')) != NULL, "%s: %s", keys, got);
     attn_gguf_model_close(model);
+}
+END_TEST
+
+/* A model may be split so that its first part has no tensor. */
+START_TEST(test_tensors_that_tell_of_the_configuration_may_be_in_any_part)
+{
+    static const struct {
+        const char *architecture, *tensors, *wanted;
+    } splits[] = {
+        {"llama", "rope_freqs.weight:4", "\"short_factor\": [1, 1, 1, 1]"},
+        {"llama", "blk.0.attn_q.bias:32", "\"attention_bias\": true"},
+        {"llama", "blk.0.attn_q.weight:32,32", "\"attention_bias\": false"},
+        {"phi3", "rope_factors_long.weight:4 rope_factors_short.weight:4",
+         "\"long_factor\": [1, 1, 1, 1]"},
+    };
+    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
+        const char *const name = splits[i].architecture;
+        char keys[512];
+        struct attn_gguf_model *model;
+        struct attn_error error = {0};
+        size_t length;
+        snprintf(keys, sizeof keys,
+                 "general.architecture=%s %s.block_count=4 %s.embedding_length=32 "
+                 "%s.attention.head_count=4 %s.context_length=64",
+                 name, name, name, name, name);
+        ck_assert_msg(open_split(&model, keys, splits[i].tensors, &error) == ATTN_OK, "%s",
+                      error.message);
+        const char *config = attn_gguf_model_config(&length, model);
+        ck_assert_msg(strstr(config, splits[i].wanted) != NULL, "%s: %s", splits[i].wanted, config);
+        attn_gguf_model_close(model);
+    }
 }
 END_TEST
 
@@ -434,6 +487,7 @@ Suite *suite_gguf(void)
     tcase_add_test(tests, test_a_further_part_is_not_a_model);
     tcase_add_loop_test(tests, test_keys_are_the_published_configuration_or_refused, 0,
                         sizeof configurations / sizeof configurations[0]);
+    tcase_add_test(tests, test_tensors_that_tell_of_the_configuration_may_be_in_any_part);
     tcase_add_test(tests, test_an_architecture_is_a_text);
     tcase_add_test(tests, test_latents_maps_are_joined);
     tcase_add_test(tests, test_formats_that_are_not_read_are_known);
