@@ -39,6 +39,7 @@ struct attn_gguf_config {
     char *text; /* [ATTN_GGUF_MAX_CONFIG], ends in a NUL; to be freed by attn_free */
     size_t length;
     size_t head_dim;
+    size_t latent_heads, latent_key, latent_value; /* heads of kv_b_proj, rows of each; 0: none */
 };
 
 /* Reads the keys of the first part, and of tensors those of all parts.

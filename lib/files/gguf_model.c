@@ -129,13 +129,16 @@ static enum attn_status join(const struct attn_tensor_entry **out, struct attn_g
                              const struct attn_tensor_entry *keys,
                              const struct attn_tensor_entry *values, struct attn_error *error)
 {
+    const struct attn_gguf_config *config = &model->config;
     const size_t *k = keys->shape, *v = values->shape;
-    if (keys->ndim != 3 || values->ndim != 3 || k[0] != v[0] || k[1] != v[2] ||
+    if (keys->ndim != 3 || values->ndim != 3 || k[0] != config->latent_heads || k[0] != v[0] ||
+        k[1] != v[2] || k[2] != config->latent_key || v[1] != config->latent_value ||
         k[2] > ATTN_MAX_HEAD_DIM || v[1] > ATTN_MAX_HEAD_DIM)
         return attn_fail(error, ATTN_SHAPE_MISMATCH, keys->name,
                          "%.96s and attn_v_b are not [heads, latent, key] and [heads, value, "
-                         "latent]",
-                         keys->name);
+                         "latent] of %zu heads, keys of %zu and values of %zu",
+                         keys->name, config->latent_heads, config->latent_key,
+                         config->latent_value);
     struct joined *joined = &model->joined[model->num_joined++];
     *joined = (struct joined){*keys, keys, values};
     joined->entry.ndim = 2;

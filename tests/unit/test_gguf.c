@@ -251,6 +251,16 @@ static const struct {
      "!has no key deepseek2.attention.value_length"},
     {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,64 blk.0.attn_v_b.weight:16,10,4",
      "!blk.0.attn_k_b.weight and attn_v_b are not [heads, latent, key]"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,16,4 blk.0.attn_v_b.weight:16,10,4",
+     "\"qk_nope_head_dim\": 8"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:10,16,4 blk.0.attn_v_b.weight:16,8,4",
+     "!of 4 heads, keys of 8 and values of 10"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:10,16,4 blk.0.attn_v_b.weight:16,10,4",
+     "!of 4 heads, keys of 8 and values of 10"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,16,4 blk.0.attn_v_b.weight:16,8,4",
+     "!of 4 heads, keys of 8 and values of 10"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,16,2 blk.0.attn_v_b.weight:16,10,2",
+     "!of 4 heads, keys of 8 and values of 10"},
 };
 
 START_TEST(test_keys_are_the_published_configuration_or_refused)
