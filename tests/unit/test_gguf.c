@@ -438,6 +438,50 @@ static enum attn_status open_arrays(struct attn_gguf **file, const char *name, s
     return status;
 }
 
+/* Memory of a model of that many tensors of one number. */
+static size_t memory_of(size_t tensors)
+{
+    char list[4096];
+    struct attn_gguf_model *model;
+    struct attn_error error = {0};
+    size_t at = 0;
+    for (size_t i = 0; i < tensors; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "t%02zu:1 ", i);
+    ck_assert_int_eq(open_written(&model,
+                                  "general.architecture=bert bert.block_count=4 "
+                                  "bert.embedding_length=32 bert.attention.head_count=4",
+                                  list, &error),
+                     ATTN_OK);
+    const size_t bytes = attn_gguf_model_memory(model);
+    attn_gguf_model_close(model);
+    return bytes;
+}
+
+/* A name is an allocation in the file's table and in the model's; the tables have room for 64. */
+START_TEST(test_memory_counts_each_allocation)
+{
+    ck_assert_uint_ge(memory_of(60) - memory_of(10), (size_t)50 * 2 * (sizeof "t00" + 64 + 16));
+}
+END_TEST
+
+/* A model may have as many parts as a checkpoint has shards. */
+START_TEST(test_parts_are_bounded)
+{
+    static const struct {
+        const char *keys, *wanted;
+    } counts[] = {
+        {"general.architecture=bert split.no=0 split.count=1024", "whose name ends in -00001-of-"},
+        {"general.architecture=bert split.no=0 split.count=1025", "is a part of more than 1024"},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct attn_gguf_model *model;
+        struct attn_error error = {0};
+        ck_assert_int_eq(open_written(&model, counts[i].keys, "", &error), ATTN_MALFORMED);
+        ck_assert_msg(strstr(error.message, counts[i].wanted) != NULL, "%s", error.message);
+    }
+}
+END_TEST
+
 START_TEST(test_values_take_bounded_memory_and_vocabularies_none)
 {
     struct attn_gguf *file;
@@ -502,6 +546,8 @@ Suite *suite_gguf(void)
     tcase_add_test(tests, test_latents_maps_are_joined);
     tcase_add_test(tests, test_formats_that_are_not_read_are_known);
     tcase_add_test(tests, test_headers_are_bounded);
+    tcase_add_test(tests, test_memory_counts_each_allocation);
+    tcase_add_test(tests, test_parts_are_bounded);
     tcase_add_test(tests, test_values_take_bounded_memory_and_vocabularies_none);
     tcase_add_test(tests, test_a_directory_has_one_model);
     suite_add_tcase(suite, tests);
