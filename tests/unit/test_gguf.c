@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "attn.h"
+#include "engine/rope.h"
+#include "families/config.h"
 #include "files/gguf_model.h"
 #include "gguf_writer.h"
 #include "layers/checkpoint.h"
@@ -319,6 +321,30 @@ START_TEST(test_tensors_that_tell_of_the_configuration_may_be_in_any_part)
 }
 END_TEST
 
+/* Llama 3's factors are those of longrope, of one list for all lengths: no session is refused for
+ * its length.  The factors of Phi-3 differ. */
+START_TEST(test_one_list_of_factors_has_no_trained_length)
+{
+    static const char *const folders[] = {"gguf_f32_llama3", "gguf_f32_phi3_longrope"};
+    for (size_t i = 0; i < 2; i++) {
+        static struct attn_config config;
+        char path[128];
+        struct attn_checkpoint *checkpoint;
+        struct attn_error error = {0};
+        struct attn_layer_spec spec;
+        size_t length;
+        snprintf(path, sizeof path, "tests/golden/%s/model", folders[i]);
+        ck_assert_int_eq(attn_checkpoint_open(&checkpoint, path, false, &error), ATTN_OK);
+        const char *text = attn_checkpoint_config(checkpoint, &length);
+        ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, length, &error), ATTN_OK);
+        attn_config_layer_spec(&spec, &config, 0);
+        ck_assert_int_eq(spec.rope.type, ATTN_ROPE_LONGROPE);
+        ck_assert_uint_eq(attn_rope_short_length(&spec.rope) > 0, i);
+        attn_checkpoint_close(checkpoint);
+    }
+}
+END_TEST
+
 START_TEST(test_an_architecture_is_a_text)
 {
     struct attn_gguf_model *model;
@@ -542,6 +568,7 @@ Suite *suite_gguf(void)
     tcase_add_loop_test(tests, test_keys_are_the_published_configuration_or_refused, 0,
                         sizeof configurations / sizeof configurations[0]);
     tcase_add_test(tests, test_tensors_that_tell_of_the_configuration_may_be_in_any_part);
+    tcase_add_test(tests, test_one_list_of_factors_has_no_trained_length);
     tcase_add_test(tests, test_an_architecture_is_a_text);
     tcase_add_test(tests, test_latents_maps_are_joined);
     tcase_add_test(tests, test_formats_that_are_not_read_are_known);
