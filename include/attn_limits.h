@@ -13,7 +13,7 @@
  * memory in its size is taken. */
 #define ATTN_CHECKPOINT_MAX_CONFIG 16777216   /* bytes of config.json */
 #define ATTN_CHECKPOINT_MAX_INDEX 67108864    /* bytes of the index */
-#define ATTN_CHECKPOINT_MAX_SHARDS 1024       /* files that the index names */
+#define ATTN_CHECKPOINT_MAX_SHARDS 1024       /* files that the index names; parts of GGUF */
 #define ATTN_SAFETENSORS_MAX_HEADER 100000000 /* bytes, the format's own limit */
 #define ATTN_SAFETENSORS_MAX_TENSORS 1000000
 #define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */

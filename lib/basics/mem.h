@@ -10,6 +10,9 @@
 
 #define ATTN_ALIGN 64 /* bytes; one cache line, one AVX-512 register */
 
+/* Bytes that an allocation takes beside its own: those that align it, and malloc's header. */
+#define ATTN_ALLOCATION (ATTN_ALIGN + 16)
+
 static inline size_t attn_mul(size_t a, size_t b)
 {
     size_t product;

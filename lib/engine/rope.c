@@ -7,6 +7,7 @@
 #include "engine/rope.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "basics/status.h"
 
@@ -112,7 +113,12 @@ bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length)
 
 size_t attn_rope_short_length(const struct attn_rope_spec *spec)
 {
-    return spec->type == ATTN_ROPE_LONGROPE ? (size_t)spec->original_max_position : 0;
+    const bool same = spec->type != ATTN_ROPE_LONGROPE ||
+                      ((spec->long_attention_factor == 0 ||
+                        spec->long_attention_factor == spec->attention_factor) &&
+                       memcmp(spec->short_factor, spec->long_factor,
+                              spec->dim / 2 * sizeof *spec->short_factor) == 0);
+    return same ? 0 : (size_t)spec->original_max_position;
 }
 
 /* ---- Rotation ---- */

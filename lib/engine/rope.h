@@ -16,8 +16,8 @@ void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, i
  * longrope, beyond the trained length. */
 bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length);
 
-/* Longrope's trained length, up to which keys are rotated otherwise than in longer calls; 0: of
- * another type.  (With dynamic every length beyond the trained one has frequencies of its own, and
+/* Longrope's trained length, up to which keys are rotated otherwise than in longer calls; 0: they
+ * are not, with another type or where both lists of factors are the same.  (With dynamic every length beyond the trained one has frequencies of its own, and
  * cached keys keep theirs, as in Hugging Face.) */
 size_t attn_rope_short_length(const struct attn_rope_spec *spec);
 

@@ -34,7 +34,7 @@ struct attn_gguf {
     size_t num_values, values_room;
     struct tensor *tensors; /* [num_tensors], by name */
     size_t num_tensors, tensors_room;
-    size_t texts; /* bytes of names, texts and numbers, each an allocation */
+    size_t texts, num_texts; /* bytes of names, texts and numbers; their allocations */
 };
 
 /* ---- Reading the header ---------------------------------------------------------------------- */
@@ -63,6 +63,7 @@ static void *allocate(struct header *h, size_t count, size_t size)
     if (memory == NULL && h->status == ATTN_OK)
         h->status = attn_fail_memory(h->error, attn_mul(count, size));
     h->file->texts += memory != NULL ? count * size : 0;
+    h->file->num_texts += memory != NULL;
     return memory;
 }
 
@@ -473,7 +474,8 @@ int attn_gguf_entry_file(const struct attn_tensor_entry *entry)
 size_t attn_gguf_memory(const struct attn_gguf *file)
 {
     return file == NULL ? 0
-                        : sizeof *file + file->texts + file->values_room * sizeof *file->values +
+                        : sizeof *file + file->texts + file->num_texts * ATTN_ALLOCATION +
+                              file->values_room * sizeof *file->values +
                               file->tensors_room * sizeof *file->tensors;
 }
 
@@ -492,6 +494,15 @@ const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, con
             ? NULL
             : bsearch(&wanted, file->tensors, file->num_tensors, sizeof wanted, attn_compare_names);
     return tensor != NULL ? &tensor->entry : NULL;
+}
+
+const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
+                                                  const char *name)
+{
+    const struct attn_tensor_entry *found = NULL;
+    for (size_t i = 0; i < count && found == NULL; i++)
+        found = attn_gguf_find(files[i], name);
+    return found;
 }
 
 /* ---- Elements -------------------------------------------------------------------------------- */

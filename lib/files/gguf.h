@@ -56,6 +56,10 @@ size_t attn_gguf_count(const struct attn_gguf *file);
 const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, size_t i);
 const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name);
 
+/* The same of the first of some files that has it. */
+const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
+                                                  const char *name);
+
 /* The descriptor of the file, and of the one that an entry is in.  Borrowed. */
 int attn_gguf_file(const struct attn_gguf *file);
 int attn_gguf_entry_file(const struct attn_tensor_entry *entry);

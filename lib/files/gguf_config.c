@@ -148,7 +148,9 @@ static void put_keys(struct attn_gguf_text *w)
         attn_gguf_want_size(w, "attention.head_count_kv", heads, "attention.head_count");
     if (attn_gguf_takes(w, "attention_bias"))
         attn_gguf_put(w, ", \"attention_bias\": %s",
-                      attn_gguf_find(w->file, "blk.0.attn_q.bias") != NULL ? "true" : "false");
+                      attn_gguf_find_in(w->parts, w->num_parts, "blk.0.attn_q.bias") != NULL
+                          ? "true"
+                          : "false");
 }
 
 /* Writes the part of a head that rotates; of other architectures all of it does. */
@@ -197,7 +199,7 @@ static size_t put_widths(struct attn_gguf_text *w)
 
 /* The same of latent attention.  Newer files tell of the widths of latents, as which llama.cpp
  * caches them, and of those of heads beside them. */
-static size_t put_latents(struct attn_gguf_text *w)
+static void put_latents(struct attn_gguf_config *out, struct attn_gguf_text *w)
 {
     const bool split = attn_gguf_find_key(w, "attention.key_length_mla") != NULL;
     const char *const of_key = split ? "attention.key_length_mla" : "attention.key_length";
@@ -228,7 +230,10 @@ static size_t put_latents(struct attn_gguf_text *w)
         attn_gguf_put(w, ", \"q_lora_rank\": %zu", query);
     else
         attn_gguf_put(w, ", \"q_lora_rank\": null");
-    return key;
+    out->head_dim = key;
+    out->latent_heads = heads;
+    out->latent_key = key - rotated;
+    out->latent_value = value;
 }
 
 /* Whether layers of the model slide. */
@@ -290,10 +295,10 @@ static void check_keys(struct attn_gguf_text *w)
     const size_t length = strlen(w->architecture->name);
     for (size_t i = 0; i < attn_gguf_num_values(w->file); i++) {
         const struct attn_gguf_value *value = attn_gguf_value(w->file, i);
-        const char *key = value->key + length + 1;
         if (w->read[i] || strncmp(value->key, w->architecture->name, length) != 0 ||
             value->key[length] != '.')
             continue;
+        const char *key = value->key + length + 1;
         if ((begins_with(key, "attention.") || begins_with(key, "rope.") ||
              strstr(key, "softcap") != NULL) &&
             !is_neutral(w, key, value))
@@ -305,8 +310,8 @@ static void check_keys(struct attn_gguf_text *w)
     }
 }
 
-/* Writes the whole configuration and returns the width of a head. */
-static size_t put_config(struct attn_gguf_text *w)
+/* Writes the whole configuration; *out gets the widths of heads. */
+static void put_config(struct attn_gguf_config *out, struct attn_gguf_text *w)
 {
     const struct attn_gguf_architecture *architecture = w->architecture;
     const bool latent = attn_gguf_takes(w, "kv_lora_rank"), causal = !architecture->encoder;
@@ -316,7 +321,10 @@ static size_t put_config(struct attn_gguf_text *w)
     attn_gguf_put(w, "{\"model_type\": \"%s\"",
                   other ? architecture->other_type : architecture->model_type);
     put_keys(w);
-    const size_t head_dim = latent ? put_latents(w) : put_widths(w);
+    if (latent)
+        put_latents(out, w);
+    else
+        out->head_dim = put_widths(w);
     if (attn_gguf_find_key(w, "context_length") != NULL)
         attn_gguf_put(w, ", \"max_position_embeddings\": %zu",
                       attn_gguf_read_size(w, "context_length", 0));
@@ -332,14 +340,15 @@ static size_t put_config(struct attn_gguf_text *w)
                        architecture->name, causal ? "false" : "true");
     check_keys(w);
     attn_gguf_put(w, "}");
-    return head_dim;
 }
 
-enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct attn_gguf *file,
-                                  struct attn_error *error)
+enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *parts,
+                                  size_t num_parts, struct attn_error *error)
 {
+    const struct attn_gguf *file = parts[0];
     const struct attn_gguf_value *name = attn_gguf_find_value(file, "general.architecture");
-    struct attn_gguf_text w = {.file = file, .error = error};
+    struct attn_gguf_text w = {
+        .file = file, .parts = parts, .num_parts = num_parts, .error = error};
     if (name == NULL || name->kind != ATTN_GGUF_TEXT)
         return attn_fail(error, ATTN_MALFORMED, "general.architecture",
                          "the file has no key general.architecture");
@@ -354,11 +363,13 @@ enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct att
     w.read = attn_calloc(attn_gguf_num_values(file), sizeof *w.read);
     if (w.text == NULL || w.read == NULL)
         w.status = attn_fail_memory(error, ATTN_GGUF_MAX_CONFIG);
-    const size_t head_dim = w.status == ATTN_OK ? put_config(&w) : 0;
+    *out = (struct attn_gguf_config){.architecture = w.architecture};
+    if (w.status == ATTN_OK)
+        put_config(out, &w);
     attn_free(w.read);
     if (w.status != ATTN_OK)
         attn_free(w.text);
     else
-        *out = (struct attn_gguf_config){w.architecture, w.text, w.length, head_dim};
+        out->text = w.text, out->length = w.length;
     return w.status;
 }

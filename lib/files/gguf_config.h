@@ -39,12 +39,14 @@ struct attn_gguf_config {
     char *text; /* [ATTN_GGUF_MAX_CONFIG], ends in a NUL; to be freed by attn_free */
     size_t length;
     size_t head_dim;
+    size_t latent_heads, latent_key, latent_value; /* heads of kv_b_proj, rows of each; 0: none */
 };
 
-/* Errors: ATTN_MALFORMED (a key is missing or of another kind), ATTN_OUT_OF_RANGE,
+/* Reads the keys of the first part, and of tensors those of all parts.
+ * Errors: ATTN_MALFORMED (a key is missing or of another kind), ATTN_OUT_OF_RANGE,
  * ATTN_UNSUPPORTED (the architecture), ATTN_NO_MEMORY; those of reading a tensor of RoPE's
  * factors. */
-enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct attn_gguf *file,
-                                  struct attn_error *error);
+enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *parts,
+                                  size_t num_parts, struct attn_error *error);
 
 #endif

@@ -7,7 +7,9 @@
 #include "files/gguf_config.h"
 
 struct attn_gguf_text {
-    const struct attn_gguf *file;
+    const struct attn_gguf *file;   /* the first part, which has the keys */
+    struct attn_gguf *const *parts; /* [num_parts] */
+    size_t num_parts;
     const struct attn_gguf_architecture *architecture;
     bool *read; /* [attn_gguf_num_values] keys that were looked up */
     char *text; /* [ATTN_GGUF_MAX_CONFIG] */

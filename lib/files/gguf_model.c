@@ -16,7 +16,6 @@
 #include "files/gguf_config.h"
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
-#define MAX_PARTS 10000
 #define PASSING 8192  /* numbers; at least ATTN_MAX_HEAD_DIM */
 #define PART_DIGITS 5 /* of each number in NAME-00001-of-00003.gguf */
 
@@ -36,7 +35,7 @@ struct attn_gguf_model {
     size_t num_parts;
     struct attn_gguf_config config;
     struct published *tensors; /* [num_tensors], by name */
-    size_t num_tensors, names; /* bytes of the names */
+    size_t num_tensors, names; /* bytes that the names take */
     struct joined *joined;     /* [num_joined] */
     size_t num_joined;
 };
@@ -120,8 +119,7 @@ static bool find_pair(const struct attn_tensor_entry **other, const struct attn_
     if (length < count || strcmp(entry->name + length - count, end) != 0)
         return false;
     snprintf(name, sizeof name, "%.*s%s", (int)(length - count), entry->name, other_end);
-    for (size_t p = 0; p < model->num_parts && *other == NULL; p++)
-        *other = attn_gguf_find(model->parts[p], name);
+    *other = attn_gguf_find_in(model->parts, model->num_parts, name);
     return *other != NULL;
 }
 
@@ -130,13 +128,16 @@ static enum attn_status join(const struct attn_tensor_entry **out, struct attn_g
                              const struct attn_tensor_entry *keys,
                              const struct attn_tensor_entry *values, struct attn_error *error)
 {
+    const struct attn_gguf_config *config = &model->config;
     const size_t *k = keys->shape, *v = values->shape;
-    if (keys->ndim != 3 || values->ndim != 3 || k[0] != v[0] || k[1] != v[2] ||
+    if (keys->ndim != 3 || values->ndim != 3 || k[0] != config->latent_heads || k[0] != v[0] ||
+        k[1] != v[2] || k[2] != config->latent_key || v[1] != config->latent_value ||
         k[2] > ATTN_MAX_HEAD_DIM || v[1] > ATTN_MAX_HEAD_DIM)
         return attn_fail(error, ATTN_SHAPE_MISMATCH, keys->name,
                          "%.96s and attn_v_b are not [heads, latent, key] and [heads, value, "
-                         "latent]",
-                         keys->name);
+                         "latent] of %zu heads, keys of %zu and values of %zu",
+                         keys->name, config->latent_heads, config->latent_key,
+                         config->latent_value);
     struct joined *joined = &model->joined[model->num_joined++];
     *joined = (struct joined){*keys, keys, values};
     joined->entry.ndim = 2;
@@ -168,7 +169,7 @@ static enum attn_status list_tensor(struct attn_gguf_model *model,
         return attn_fail_memory(error, size);
     model->tensors[model->num_tensors++] =
         (struct published){.name = memcpy(copy, name, size), .entry = entry};
-    model->names += size;
+    model->names += size + ATTN_ALLOCATION;
     return ATTN_OK;
 }
 
@@ -210,7 +211,8 @@ static size_t size_of_key(const struct attn_gguf *file, const char *key, size_t 
         return absent;
     const double number =
         value->kind == ATTN_GGUF_NUMBER && value->count == 1 ? *value->numbers : -1;
-    return number >= 0 && number <= MAX_PARTS ? (size_t)number : MAX_PARTS + 1;
+    return number >= 0 && number <= ATTN_CHECKPOINT_MAX_SHARDS ? (size_t)number
+                                                               : ATTN_CHECKPOINT_MAX_SHARDS + 1;
 }
 
 /* Opens the parts after the first, whose name must end in -00001-of-<their number>.gguf. */
@@ -223,7 +225,12 @@ static enum attn_status open_parts(struct attn_gguf_model *model, int directory,
     snprintf(end, sizeof end, "-%0*d-of-%0*zu.gguf", PART_DIGITS, 1, PART_DIGITS, count);
     if (count <= 1)
         return ATTN_OK;
-    if (count > MAX_PARTS || size_of_key(model->parts[0], "split.no", 0) != 0)
+    if (count > ATTN_CHECKPOINT_MAX_SHARDS)
+        return attn_fail(error, ATTN_MALFORMED, name,
+                         "%.64s is a part of more than %d: join them into fewer "
+                         "(llama-gguf-split --merge)",
+                         name, ATTN_CHECKPOINT_MAX_SHARDS);
+    if (size_of_key(model->parts[0], "split.no", 0) != 0)
         return attn_fail(error, ATTN_MALFORMED, name,
                          "%.64s is not the first part of a split model: name that one", name);
     if (length < strlen(end) || length >= sizeof part ||
@@ -267,7 +274,7 @@ enum attn_status attn_gguf_model_open(struct attn_gguf_model **out, int director
     if (status == ATTN_OK)
         status = open_parts(model, directory, name, error);
     if (status == ATTN_OK)
-        status = attn_gguf_config(&model->config, model->parts[0], error);
+        status = attn_gguf_config(&model->config, model->parts, model->num_parts, error);
     if (status == ATTN_OK)
         status = list_tensors(model, error);
     if (status == ATTN_OK)

@@ -99,9 +99,10 @@ static const char *scaling_type(double *factor, struct attn_gguf_text *w,
 
 void attn_gguf_put_rope(struct attn_gguf_text *w)
 {
-    const struct factors lists = {attn_gguf_find(w->file, "rope_factors_short.weight"),
-                                  attn_gguf_find(w->file, "rope_factors_long.weight"),
-                                  attn_gguf_find(w->file, "rope_freqs.weight")};
+    const struct factors lists = {
+        attn_gguf_find_in(w->parts, w->num_parts, "rope_factors_short.weight"),
+        attn_gguf_find_in(w->parts, w->num_parts, "rope_factors_long.weight"),
+        attn_gguf_find_in(w->parts, w->num_parts, "rope_freqs.weight")};
     double factor;
     const char *type = scaling_type(&factor, w, &lists);
     const double theta = attn_gguf_read_number(w, "rope.freq_base", 10000);

@@ -184,7 +184,8 @@ static void read_zeros_of_group(struct piece *p, size_t g)
         const size_t at = p->first % each + r, place = at % each;
         const size_t in_word = w->zero_order == ATTN_ZERO_AWQ ? awq_place[place] : place;
         p->zeros[g * p->rows + r] =
-            (float)(code_at(p->raw + at / each * 4, in_word, w->bits) + w->zero_more);
+            (float)((code_at(p->raw + at / each * 4, in_word, w->bits) + w->zero_more) &
+                    ((1u << w->bits) - 1));
     }
 }
 

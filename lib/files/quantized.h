@@ -34,7 +34,7 @@ enum attn_zero_order {
     ATTN_ZERO_NONE,
     ATTN_ZERO_NUMBER,    /* signed bytes, as many as scales */
     ATTN_ZERO_BY_COLUMN, /* [out / n][groups] words: a column is a stream of bits over the rows */
-    ATTN_ZERO_BY_GROUP,  /* [groups][out / n] words, plus zero_more: GPTQ */
+    ATTN_ZERO_BY_GROUP,  /* [groups][out / n] words, plus zero_more, modulo 2^bits: GPTQ */
     ATTN_ZERO_AWQ        /* the same in the order of AWQ's codes */
 };
 

@@ -65,8 +65,9 @@ def gptq(out, size, bits=4, group=16, one=1, ordered=False):
         index = RANDOM.permutation(index)
     codes = RANDOM.integers(0, 1 << bits, (out, size))
     zeros = RANDOM.integers(0, (1 << bits) - 1, (groups, out))
+    zeros[0, 0] = (1 << bits) - 1  # wraps to 0 where 1 is added
     scales = scales_of((groups, out))
-    weight = f32(codes - (zeros.T + one)[:, index]) * f32(scales).T[:, index]
+    weight = f32(codes - (zeros.T + one & (1 << bits) - 1)[:, index]) * f32(scales).T[:, index]
     return {".qweight": stream(codes, bits).T.view(np.int32),
             ".qzeros": stream(zeros, bits).view(np.int32), ".scales": scales,
             ".g_idx": index.astype(np.int32)}, weight

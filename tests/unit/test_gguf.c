@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "attn.h"
+#include "engine/rope.h"
+#include "families/config.h"
 #include "files/gguf_model.h"
 #include "gguf_writer.h"
 #include "layers/checkpoint.h"
@@ -124,6 +126,28 @@ static enum attn_status open_written(struct attn_gguf_model **model, const char 
     return status;
 }
 
+/* Writes a model of two parts, with the tensors in the second, and opens it. */
+static enum attn_status open_split(struct attn_gguf_model **model, const char *keys,
+                                   const char *tensors, struct attn_error *error)
+{
+    char directory[SCRATCH_PATH], first[1024];
+    size_t sizes[2];
+    snprintf(first, sizeof first, "%s split.no=0 split.count=2", keys);
+    void *const parts[] = {gguf_write(&sizes[0], first, ""),
+                           gguf_write(&sizes[1], "split.no=1 split.count=2", tensors)};
+    scratch_make(directory);
+    scratch_write(directory, "m-00001-of-00002.gguf", parts[0], sizes[0]);
+    scratch_write(directory, "m-00002-of-00002.gguf", parts[1], sizes[1]);
+    free(parts[0]);
+    free(parts[1]);
+    const int at = open(directory, O_RDONLY | O_DIRECTORY);
+    *model = NULL;
+    const enum attn_status status = attn_gguf_model_open(model, at, "m-00001-of-00002.gguf", error);
+    close(at);
+    scratch_remove(directory);
+    return status;
+}
+
 #define EPS "attention.layer_norm_rms_epsilon=0.00001 "
 #define YARN \
     "rope.scaling.type=yarn rope.scaling.factor=8.0 rope.scaling.original_context_length=16 "
@@ -229,6 +253,16 @@ static const struct {
      "!has no key deepseek2.attention.value_length"},
     {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,64 blk.0.attn_v_b.weight:16,10,4",
      "!blk.0.attn_k_b.weight and attn_v_b are not [heads, latent, key]"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,16,4 blk.0.attn_v_b.weight:16,10,4",
+     "\"qk_nope_head_dim\": 8"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:10,16,4 blk.0.attn_v_b.weight:16,8,4",
+     "!of 4 heads, keys of 8 and values of 10"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:10,16,4 blk.0.attn_v_b.weight:16,10,4",
+     "!of 4 heads, keys of 8 and values of 10"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,16,4 blk.0.attn_v_b.weight:16,8,4",
+     "!of 4 heads, keys of 8 and values of 10"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,16,2 blk.0.attn_v_b.weight:16,10,2",
+     "!of 4 heads, keys of 8 and values of 10"},
 };
 
 START_TEST(test_keys_are_the_published_configuration_or_refused)
@@ -253,6 +287,61 @@ START_TEST(test_keys_are_the_published_configuration_or_refused)
     ck_assert_msg((status == ATTN_OK) == (wanted[0] != '!'), "%s: %s", keys, got);
     ck_assert_msg(strstr(got, wanted + (wanted[0] == '!')) != NULL, "%s: %s", keys, got);
     attn_gguf_model_close(model);
+}
+END_TEST
+
+/* A model may be split so that its first part has no tensor. */
+START_TEST(test_tensors_that_tell_of_the_configuration_may_be_in_any_part)
+{
+    static const struct {
+        const char *architecture, *tensors, *wanted;
+    } splits[] = {
+        {"llama", "rope_freqs.weight:4", "\"short_factor\": [1, 1, 1, 1]"},
+        {"llama", "blk.0.attn_q.bias:32", "\"attention_bias\": true"},
+        {"llama", "blk.0.attn_q.weight:32,32", "\"attention_bias\": false"},
+        {"phi3", "rope_factors_long.weight:4 rope_factors_short.weight:4",
+         "\"long_factor\": [1, 1, 1, 1]"},
+    };
+    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
+        const char *const name = splits[i].architecture;
+        char keys[512];
+        struct attn_gguf_model *model;
+        struct attn_error error = {0};
+        size_t length;
+        snprintf(keys, sizeof keys,
+                 "general.architecture=%s %s.block_count=4 %s.embedding_length=32 "
+                 "%s.attention.head_count=4 %s.context_length=64",
+                 name, name, name, name, name);
+        ck_assert_msg(open_split(&model, keys, splits[i].tensors, &error) == ATTN_OK, "%s",
+                      error.message);
+        const char *config = attn_gguf_model_config(&length, model);
+        ck_assert_msg(strstr(config, splits[i].wanted) != NULL, "%s: %s", splits[i].wanted, config);
+        attn_gguf_model_close(model);
+    }
+}
+END_TEST
+
+/* Llama 3's factors are those of longrope, of one list for all lengths: no session is refused for
+ * its length.  The factors of Phi-3 differ. */
+START_TEST(test_one_list_of_factors_has_no_trained_length)
+{
+    static const char *const folders[] = {"gguf_f32_llama3", "gguf_f32_phi3_longrope"};
+    for (size_t i = 0; i < 2; i++) {
+        static struct attn_config config;
+        char path[128];
+        struct attn_checkpoint *checkpoint;
+        struct attn_error error = {0};
+        struct attn_layer_spec spec;
+        size_t length;
+        snprintf(path, sizeof path, "tests/golden/%s/model", folders[i]);
+        ck_assert_int_eq(attn_checkpoint_open(&checkpoint, path, false, &error), ATTN_OK);
+        const char *text = attn_checkpoint_config(checkpoint, &length);
+        ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, length, &error), ATTN_OK);
+        attn_config_layer_spec(&spec, &config, 0);
+        ck_assert_int_eq(spec.rope.type, ATTN_ROPE_LONGROPE);
+        ck_assert_uint_eq(attn_rope_short_length(&spec.rope) > 0, i);
+        attn_checkpoint_close(checkpoint);
+    }
 }
 END_TEST
 
@@ -375,6 +464,50 @@ static enum attn_status open_arrays(struct attn_gguf **file, const char *name, s
     return status;
 }
 
+/* Memory of a model of that many tensors of one number. */
+static size_t memory_of(size_t tensors)
+{
+    char list[4096];
+    struct attn_gguf_model *model;
+    struct attn_error error = {0};
+    size_t at = 0;
+    for (size_t i = 0; i < tensors; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "t%02zu:1 ", i);
+    ck_assert_int_eq(open_written(&model,
+                                  "general.architecture=bert bert.block_count=4 "
+                                  "bert.embedding_length=32 bert.attention.head_count=4",
+                                  list, &error),
+                     ATTN_OK);
+    const size_t bytes = attn_gguf_model_memory(model);
+    attn_gguf_model_close(model);
+    return bytes;
+}
+
+/* A name is an allocation in the file's table and in the model's; the tables have room for 64. */
+START_TEST(test_memory_counts_each_allocation)
+{
+    ck_assert_uint_ge(memory_of(60) - memory_of(10), (size_t)50 * 2 * (sizeof "t00" + 64 + 16));
+}
+END_TEST
+
+/* A model may have as many parts as a checkpoint has shards. */
+START_TEST(test_parts_are_bounded)
+{
+    static const struct {
+        const char *keys, *wanted;
+    } counts[] = {
+        {"general.architecture=bert split.no=0 split.count=1024", "whose name ends in -00001-of-"},
+        {"general.architecture=bert split.no=0 split.count=1025", "is a part of more than 1024"},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct attn_gguf_model *model;
+        struct attn_error error = {0};
+        ck_assert_int_eq(open_written(&model, counts[i].keys, "", &error), ATTN_MALFORMED);
+        ck_assert_msg(strstr(error.message, counts[i].wanted) != NULL, "%s", error.message);
+    }
+}
+END_TEST
+
 START_TEST(test_values_take_bounded_memory_and_vocabularies_none)
 {
     struct attn_gguf *file;
@@ -434,10 +567,14 @@ Suite *suite_gguf(void)
     tcase_add_test(tests, test_a_further_part_is_not_a_model);
     tcase_add_loop_test(tests, test_keys_are_the_published_configuration_or_refused, 0,
                         sizeof configurations / sizeof configurations[0]);
+    tcase_add_test(tests, test_tensors_that_tell_of_the_configuration_may_be_in_any_part);
+    tcase_add_test(tests, test_one_list_of_factors_has_no_trained_length);
     tcase_add_test(tests, test_an_architecture_is_a_text);
     tcase_add_test(tests, test_latents_maps_are_joined);
     tcase_add_test(tests, test_formats_that_are_not_read_are_known);
     tcase_add_test(tests, test_headers_are_bounded);
+    tcase_add_test(tests, test_memory_counts_each_allocation);
+    tcase_add_test(tests, test_parts_are_bounded);
     tcase_add_test(tests, test_values_take_bounded_memory_and_vocabularies_none);
     tcase_add_test(tests, test_a_directory_has_one_model);
     suite_add_tcase(suite, tests);
