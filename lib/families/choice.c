@@ -201,10 +201,11 @@ static enum attn_status check_class(const struct attn_family *family, const char
     const struct attn_family *row, *other = NULL;
     const size_t length = stem_length(name);
     /* as LlamaBiModel, LlamaBidirectionalModel, MistralEncoderModel, ColQwen2 */
-    const bool both_ways = strstr(name, "Bidirec") != NULL ||
-                           (length > 2 && memcmp(name + length - 2, "Bi", 2) == 0) ||
-                           (length > 7 && memcmp(name + length - 7, "Encoder", 7) == 0) ||
-                           (strncmp(name, "Col", 3) == 0 && isupper((unsigned char)name[3]));
+    const bool both_ways =
+        strstr(name, "Bidirec") != NULL ||
+        (length > 2 && memcmp(name + length - 2, "Bi", 2) == 0) ||
+        (family->stack == NULL && length > 7 && memcmp(name + length - 7, "Encoder", 7) == 0) ||
+        (strncmp(name, "Col", 3) == 0 && isupper((unsigned char)name[3]));
     if (family->defaults.is_causal && both_ways)
         return attn_fail(error, ATTN_UNSUPPORTED, "architectures",
                          "architectures: %.64s attends in both directions, a model of model_type "

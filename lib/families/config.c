@@ -362,9 +362,7 @@ static bool read_terms(struct reader *reader, const struct attn_hf_key *key, con
 /* Whether a key of that name changes what some family computes, or what code of others does. */
 static bool changes_mathematics(const char *name)
 {
-    if (attn_hf_names_have("alibi_starting_size attention_window dual_chunk_attention_config",
-                           name))
-        return true;
+    static const char others[] = "alibi_starting_size attention_window dual_chunk_attention_config";
     const struct attn_family *family;
     const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, name);
     if (key == NULL)
@@ -379,7 +377,7 @@ static bool changes_mathematics(const char *name)
         if (key != NULL && key->kind == ATTN_CONFIG_IGNORED)
             key = NULL;
     }
-    return key != NULL && key->kind != ATTN_CONFIG_IGNORED;
+    return attn_hf_names_have(others, name) || (key != NULL && key->kind != ATTN_CONFIG_IGNORED);
 }
 
 static bool check_ignored(struct reader *reader)
