@@ -17,8 +17,9 @@ void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, i
 bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length);
 
 /* Longrope's trained length, up to which keys are rotated otherwise than in longer calls; 0: they
- * are not, with another type or where both lists of factors are the same.  (With dynamic every length beyond the trained one has frequencies of its own, and
- * cached keys keep theirs, as in Hugging Face.) */
+ * are not, with another type or where both lists of factors are the same.  (With dynamic every
+ * length beyond the trained one has frequencies of its own, and cached keys keep theirs, as in
+ * Hugging Face.) */
 size_t attn_rope_short_length(const struct attn_rope_spec *spec);
 
 /* cos_sin[i] = cos, cos_sin[dim/2 + i] = sin of position * inv_freq[i], times the attention factor.
