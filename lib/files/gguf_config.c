@@ -43,8 +43,10 @@ static const struct attn_gguf_name bert_names[] = {
 #define DECODER(takes_too) LAYERS, .takes = "num_key_value_heads rope_theta " takes_too
 
 static const struct attn_gguf_architecture architectures[] = {
-    {"llama", "llama", DECODER("head_dim attention_bias"), .permuted = true},
-    {"mistral3", "ministral3", DECODER("head_dim llama_4_scaling_beta"), .permuted = true},
+    {"llama", "llama", DECODER("head_dim attention_bias"), .permuted = true,
+     .more_types = "mistral mistral3 mixtral"},
+    {"mistral3", "ministral3", DECODER("head_dim llama_4_scaling_beta"), .permuted = true,
+     .more_types = "mistral3"},
     {"granite", "granite", DECODER("attention_bias attention_multiplier"), .permuted = true,
      .rope_if_finetuned = true},
     {"qwen2", "qwen2", DECODER("")},
@@ -57,7 +59,7 @@ static const struct attn_gguf_architecture architectures[] = {
     {"gemma3", "gemma3_text",
      DECODER("head_dim query_pre_attn_scalar rope_local_base_freq rms_norm_eps"),
      .other_type = "gemma3_text", .period = 6, .plus_one = true,
-     .full = "\"sliding_window_pattern\": 1"},
+     .full = "\"sliding_window_pattern\": 1", .more_types = "gemma3"},
     {"phi3", "phi3", DECODER("original_max_position_embeddings partial_rotary_factor")},
     {"starcoder2", "starcoder2", DECODER("")},
     {"command-r", "cohere", DECODER("layer_norm_eps")},
@@ -66,10 +68,10 @@ static const struct attn_gguf_architecture architectures[] = {
     {"gpt-oss", "gpt_oss", DECODER("head_dim"), .other_type = "gpt_oss", .period = 2,
      .window = ATTN_GGUF_WINDOW_NEEDED, .yarn = "\"truncate\": false"},
     {"deepseek2", "deepseek_v2", LAYERS, .takes = "kv_lora_rank rope_theta",
-     .other_type = "deepseek_v3"},
+     .other_type = "deepseek_v3", .more_types = "kimi_k2 glm4_moe_lite"},
     {"gpt2", "gpt2", .module = "h.", .member = ".attn.", .names = gpt2_names, .takes = ""},
     {"bert", "bert", .module = "encoder.layer.", .member = ".attention.", .names = bert_names,
-     .takes = "", .encoder = true},
+     .takes = "", .encoder = true, .more_types = "roberta xlm-roberta camembert"},
 };
 #define NUM_ARCHITECTURES (sizeof architectures / sizeof architectures[0])
 

@@ -33,14 +33,18 @@ void attn_gguf_put_number(struct attn_gguf_text *w, const char *member, double n
     attn_gguf_put(w, ", \"%s\": %s", member, digits);
 }
 
-bool attn_gguf_takes(const struct attn_gguf_text *w, const char *member)
+bool attn_gguf_has_word(const char *words, const char *word)
 {
-    const size_t length = strlen(member);
-    for (const char *at = w->architecture->takes; (at = strstr(at, member)) != NULL; at += length)
-        if ((at == w->architecture->takes || at[-1] == ' ') &&
-            (at[length] == ' ' || at[length] == '\0'))
+    const size_t length = strlen(word);
+    for (const char *at = words; length > 0 && (at = strstr(at, word)) != NULL; at += length)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
             return true;
     return false;
+}
+
+bool attn_gguf_takes(const struct attn_gguf_text *w, const char *member)
+{
+    return attn_gguf_has_word(w->architecture->takes, member);
 }
 
 const struct attn_gguf_value *attn_gguf_find_key(struct attn_gguf_text *w, const char *key)

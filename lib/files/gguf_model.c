@@ -13,7 +13,7 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
-#include "files/gguf_config.h"
+#include "files/gguf_keys.h"
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
 #define PASSING 8192  /* numbers; at least ATTN_MAX_HEAD_DIM */
@@ -315,6 +315,21 @@ const char *attn_gguf_model_config(size_t *length, const struct attn_gguf_model 
 {
     *length = model->config.length;
     return model->config.text;
+}
+
+enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
+                                            const char *model_type, struct attn_error *error)
+{
+    const struct attn_gguf_architecture *architecture = model->config.architecture;
+    const char *const types[] = {architecture->model_type, architecture->other_type,
+                                 architecture->more_types};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (types[i] != NULL && attn_gguf_has_word(types[i], model_type))
+            return ATTN_OK;
+    return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
+                     "model_type is '%.64s', and the GGUF file is of the architecture %s: give the "
+                     "configuration of the model that it was made from, or none",
+                     model_type, architecture->name);
 }
 
 /* The two tensors that make the entry; NULL for one that the file has so. */

@@ -29,6 +29,11 @@ size_t attn_gguf_model_memory(const struct attn_gguf_model *model);
  * count.  Borrowed. */
 const char *attn_gguf_model_config(size_t *length, const struct attn_gguf_model *model);
 
+/* Refuses a configuration of a model_type that the file's architecture does not stand for: its
+ * numbers and names would be those of another family.  Error: ATTN_UNSUPPORTED. */
+enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
+                                            const char *model_type, struct attn_error *error);
+
 /* The tensor that has this name in such a checkpoint, or has no counterpart there and this name in
  * the file; NULL if there is none.  Borrowed. */
 const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,

@@ -496,6 +496,14 @@ int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *t
     return attn_npz_descriptor(tensor->npz);
 }
 
+enum attn_status attn_checkpoint_check_type(const struct attn_checkpoint *checkpoint,
+                                            const char *model_type, struct attn_error *error)
+{
+    return checkpoint->gguf == NULL
+               ? ATTN_OK
+               : attn_gguf_model_check_type(checkpoint->gguf, model_type, error);
+}
+
 bool attn_checkpoint_is_gguf(const struct attn_checkpoint *checkpoint)
 {
     return checkpoint->gguf != NULL;

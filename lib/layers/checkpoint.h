@@ -67,6 +67,10 @@ enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tens
 /* The file of the tensor, its descriptor, and *offset and *bytes of what is read of it there. */
 int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor);
 
+/* As attn_gguf_model_check_type; of other files any configuration may be. */
+enum attn_status attn_checkpoint_check_type(const struct attn_checkpoint *checkpoint,
+                                            const char *model_type, struct attn_error *error);
+
 /* Whether weights are [out][in] there whatever their family publishes: in GGUF files. */
 bool attn_checkpoint_is_gguf(const struct attn_checkpoint *checkpoint);
 

@@ -144,6 +144,9 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
             config != NULL ? config : attn_checkpoint_config(model->checkpoint, &length);
         status = configure(model, NULL, text, length, options, error);
     }
+    if (status == ATTN_OK)
+        status =
+            attn_checkpoint_check_type(model->checkpoint, model->config.family->model_type, error);
     if (status == ATTN_OK && attn_checkpoint_is_gguf(model->checkpoint) &&
         model->config.layout == ATTN_LAYOUT_TRANSPOSED)
         model->config.layout = ATTN_LAYOUT_PLAIN;

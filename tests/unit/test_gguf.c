@@ -558,6 +558,50 @@ START_TEST(test_a_directory_has_one_model)
 }
 END_TEST
 
+/* Rows and norms are those of the file's architecture: a configuration of another is refused. */
+START_TEST(test_a_configuration_beside_is_of_the_architecture)
+{
+    static const struct {
+        const char *folder, *from, *to, *wanted; /* model_type from -> to; "" is opened */
+    } cases[] = {
+        {"gguf_f32_llama3", "llama", "llama", ""},
+        {"gguf_f32_llama3", "llama", "mixtral", ""},
+        {"gguf_f32_llama3", "llama", "qwen2",
+         "model_type is 'qwen2', and the GGUF file is of the "},
+        {"gguf_f32_olmo3", "olmo3", "olmo3", ""},
+        {"gguf_gemma3_q4_0", "gemma3_text", "gemma3_text", ""},
+        {"gguf_gemma3_q4_0", "gemma3_text", "qwen3", "architecture gemma3: give the configuration"},
+    };
+    static const char *const own[] = {"attention_bias", "layer_types", "query_pre_attn_scalar",
+                                      "rope_local_base_freq", "sliding_window_pattern"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[128];
+        struct attn_checkpoint *checkpoint;
+        struct attn_error error = {0};
+        struct attn_model *model = NULL;
+        size_t length;
+        snprintf(path, sizeof path, "tests/golden/%s/model", cases[i].folder);
+        ck_assert_int_eq(attn_checkpoint_open(&checkpoint, path, false, &error), ATTN_OK);
+        json_t *config = json_loads(attn_checkpoint_config(checkpoint, &length), 0, NULL);
+        attn_checkpoint_close(checkpoint);
+        ck_assert_str_eq(json_string_value(json_object_get(config, "model_type")), cases[i].from);
+        json_object_set_new(config, "model_type", json_string(cases[i].to));
+        for (size_t k = 0;
+             k < sizeof own / sizeof own[0] && strcmp(cases[i].from, cases[i].to) != 0; k++)
+            json_object_del(config, own[k]);
+        char *text = json_dumps(config, 0);
+        const struct attn_model_options options = {.config = text};
+        const enum attn_status status = attn_model_open(&model, path, &options, &error);
+        ck_assert_msg((status == ATTN_OK) == (cases[i].wanted[0] == '\0') &&
+                          strstr(error.message, cases[i].wanted) != NULL,
+                      "%s as %s: %s", cases[i].folder, cases[i].to, error.message);
+        attn_model_close(model);
+        free(text);
+        json_decref(config);
+    }
+}
+END_TEST
+
 Suite *suite_gguf(void)
 {
     Suite *suite = suite_create("gguf");
@@ -577,6 +621,7 @@ Suite *suite_gguf(void)
     tcase_add_test(tests, test_parts_are_bounded);
     tcase_add_test(tests, test_values_take_bounded_memory_and_vocabularies_none);
     tcase_add_test(tests, test_a_directory_has_one_model);
+    tcase_add_test(tests, test_a_configuration_beside_is_of_the_architecture);
     suite_add_tcase(suite, tests);
     return suite;
 }
