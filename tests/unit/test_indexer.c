@@ -217,11 +217,14 @@ START_TEST(test_indexer_memory_is_enough_for_fewer_keys)
     const size_t without = attn_mla_call_bytes(&spec);
     spec.mla.index = (struct attn_indexer_spec){.num_heads = 3, .head_dim = 6, .topk = TOPK};
     ck_assert_uint_ge(attn_mla_call_bytes(&spec), without + ATTN_TILE * 6 * sizeof(float));
-    size_t fewer = 0;
-    for (size_t keys = 1; keys < (size_t)3 << 20; keys += keys / 7 + 1) {
-        const size_t bytes = attn_index_bytes(&spec, 1000, keys);
-        ck_assert_msg(bytes >= fewer, "%zu keys: %zu bytes, fewer keys %zu", keys, bytes, fewer);
-        fewer = bytes;
+    for (size_t rows = 1; rows < 20; rows++) {
+        size_t fewer = 0;
+        for (size_t keys = 1; keys < (size_t)3 << 20; keys += keys / 7 + 1) {
+            const size_t bytes = attn_index_bytes(&spec, rows, keys);
+            ck_assert_msg(bytes >= fewer, "%zu rows, %zu keys: %zu bytes, fewer keys %zu", rows,
+                          keys, bytes, fewer);
+            fewer = bytes;
+        }
     }
 }
 END_TEST
