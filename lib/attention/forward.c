@@ -46,14 +46,15 @@ static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_c
     const struct attn_layer *layer = pass->layer;
     float *v = pass->v + c->key_row * pass->value_width;
     struct attn_projection products[ATTN_CALL_PRODUCTS] = {
+        /* neighbours read the same rows, which then become integers once */
         attn_projection_of(in->q, x, pass->q_a + c->row * in->q->out, rows),
-        attn_projection_of(in->k, key, pass->k + c->key_row * in->k->out, keys),
-        attn_projection_of(in->v, value, v, keys),
         attn_projection_of(gate, x, pass->gate + c->row * gate->out, rows),
         attn_projection_of(&layer->index_w, x, pass->index_w + c->row * layer->index_w.out, rows),
+        attn_projection_of(in->k, key, pass->k + c->key_row * in->k->out, keys),
         attn_projection_of(&layer->index_k, key, v + in->v->out, keys),
+        attn_projection_of(in->v, value, v, keys),
     };
-    products[2].ldy = products[5].ldy = pass->value_width;
+    products[4].ldy = products[5].ldy = pass->value_width;
     for (size_t i = 0; i < ATTN_CALL_PRODUCTS; i++) {
         if (products[i].rows == 0 || products[i].linear->out == 0)
             continue;
@@ -157,9 +158,12 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
                                  has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
                                  c->inv_freq, place.position) &&
                  within;
-    if (has_query && spec->position_bias.gated)
-        attn_position_gates(pass->position_gates + r * spec->num_heads, layer,
+    if (has_query && spec->position_bias.gated) {
+        float *gates = pass->position_gates + r * spec->num_heads;
+        attn_position_gates(gates, layer,
                             c->query_states + (c->first * c->queries + i) * spec->hidden_size);
+        within = within && kernels->all_within(gates, spec->num_heads, ATTN_MAX_MAGNITUDE);
+    }
     if (has_query)
         within = within && kernels->all_within(pass->gate + r * layer->gate.out, layer->gate.out,
                                                ATTN_MAX_MAGNITUDE);
@@ -312,7 +316,8 @@ static enum attn_status check_kept(const struct attn_problem *p, struct attn_err
 static bool call_within(const struct attn_pass *pass, const struct attn_call *c, const float *x,
                         size_t width, float limit)
 {
-    return attn_engine_all_within(pass->engine, x + c->row * width, c->queries * width, limit);
+    return attn_engine_all_within(pass->engine, x + c->row * width, c->count * c->queries * width,
+                                  limit);
 }
 
 static enum attn_status absorb_queries(const struct attn_pass *pass)
@@ -429,14 +434,6 @@ static void gate_task(void *argument, size_t i, unsigned thread)
                                                           width);
 }
 
-static void apply_gate(struct attn_pass *pass)
-{
-    attn_pool_run(pass->engine->pool, gate_task, pass,
-                  attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
-    if (pass->layer->spec.gate_softplus) /* which has no bound */
-        check_heads(pass);
-}
-
 /* ---- Normalise ---- */
 
 static void norm_task(void *argument, size_t i, unsigned thread)
@@ -477,17 +474,21 @@ static enum attn_status project_back(const struct attn_pass *pass)
 
 enum attn_status attn_forward(struct attn_pass *pass)
 {
+    const struct attn_layer_spec *spec = &pass->layer->spec;
+    const bool subtracts = spec->differential.lambda_init != 0;
+    const bool normalizes = spec->output_norm.type != ATTN_NORM_NONE;
+    const size_t tasks = attn_ceil_div(pass->query_rows, ROWS_OF_TASK);
     enum attn_status status = attn_forward_keys(pass); /* project, turn */
     if (status == ATTN_OK)
         status = attend(pass);
-    if (status == ATTN_OK && pass->layer->spec.differential.lambda_init != 0)
-        attn_pool_run(pass->engine->pool, subtract_task, pass,
-                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
+    if (status == ATTN_OK && subtracts)
+        attn_pool_run(pass->engine->pool, subtract_task, pass, tasks);
     if (status == ATTN_OK && pass->layer->gate.out > 0)
-        apply_gate(pass);
-    if (status == ATTN_OK && pass->layer->spec.output_norm.type != ATTN_NORM_NONE)
-        attn_pool_run(pass->engine->pool, norm_task, pass,
-                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
+        attn_pool_run(pass->engine->pool, gate_task, pass, tasks);
+    if (status == ATTN_OK && normalizes)
+        attn_pool_run(pass->engine->pool, norm_task, pass, tasks);
+    if (status == ATTN_OK && (subtracts || spec->gate_softplus || normalizes)) /* have no bound */
+        check_heads(pass);
     if (status == ATTN_OK)
         status = project_back(pass);
     if (attn_engine_cancelled(pass->engine, NULL))

@@ -101,7 +101,7 @@ static const float *tile_keys(const struct choice *c, size_t j, size_t count, fl
     return floats;
 }
 
-/* Scores tile j for query t. */
+/* Scores tile j for query t.  What a window has forgotten, no query sees. */
 static void score_tile(const struct choice *c, size_t t, size_t j, uint32_t *scores, float *scratch)
 {
     const struct attn_problem *p = c->problem;
@@ -109,6 +109,10 @@ static void score_tile(const struct choice *c, size_t t, size_t j, uint32_t *sco
     const size_t count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE), heads = index->num_heads;
     float *products = scratch + ATTN_MAX_HEAD_DIM * ATTN_TILE, seen[ATTN_TILE] = {0};
     const float *w = p->index_w + t * heads;
+    if (j < p->cache.first) {
+        memset(scores, 0, ATTN_TILE * sizeof *scores); /* UNSEEN */
+        return;
+    }
     attn_mask_apply(seen, &p->mask, 0, t, j * ATTN_TILE, count);
     c->pass->engine->kernels.matmul[ATTN_F32](
         &(struct attn_matmul){.c = products,
@@ -224,9 +228,11 @@ enum attn_status attn_index_choose(const struct attn_pass *pass, size_t count)
 size_t attn_index_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys)
 {
     const size_t words = attn_ceil_div(keys, WORD_KEYS) + 1;
-    const size_t step = queries_at_a_time(words * WORD_KEYS, rows);
+    /* Of fewer keys more queries are scored at a time: no fewer scores than any of them has. */
+    const size_t most = attn_max(SCORES, words * WORD_KEYS);
+    const size_t scores = attn_min(attn_mul(rows, words * WORD_KEYS), most);
     if (spec->mla.index.num_heads == 0)
         return 0;
     return attn_add(attn_mul(rows, words * sizeof(uint64_t) + ATTN_ALIGN),
-                    attn_mul(attn_mul(step, words * WORD_KEYS), sizeof(uint32_t)));
+                    attn_mul(scores, sizeof(uint32_t)));
 }

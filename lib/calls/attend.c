@@ -77,7 +77,7 @@ static enum attn_status check(const struct attend *call, struct attn_error *erro
     if (attn_call_check_sizes(a->batch, call->queries, call->keys, error) != ATTN_OK ||
         attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries, call->keys,
                         error) != ATTN_OK ||
-        attn_call_check_layer(&a->outputs, spec, call->keys, error) != ATTN_OK ||
+        attn_call_check_layer(&a->modifiers, &a->outputs, spec, call->keys, error) != ATTN_OK ||
         check_grid(call, error) != ATTN_OK ||
         (call->shared && check_shared(call, error) != ATTN_OK))
         return error->status;

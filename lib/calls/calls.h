@@ -8,9 +8,10 @@
 enum attn_status attn_call_check_sizes(size_t batch, size_t queries, size_t keys,
                                        struct attn_error *error);
 
-/* Checks what only some layers can do: these outputs, and a call over so many keys.
- * Error: ATTN_UNSUPPORTED. */
-enum attn_status attn_call_check_layer(const struct attn_outputs *outputs,
+/* Checks what only some layers can do: masks that differ by head, these outputs, and a call over so
+ * many keys.  Error: ATTN_UNSUPPORTED. */
+enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
+                                       const struct attn_outputs *outputs,
                                        const struct attn_layer_spec *spec, size_t keys,
                                        struct attn_error *error);
 

@@ -18,10 +18,19 @@ enum attn_status attn_call_check_sizes(size_t batch, size_t queries, size_t keys
     return status;
 }
 
-enum attn_status attn_call_check_layer(const struct attn_outputs *outputs,
+enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
+                                       const struct attn_outputs *outputs,
                                        const struct attn_layer_spec *spec, size_t keys,
                                        struct attn_error *error)
 {
+    const bool mask =
+        modifiers->attention_mask != NULL && modifiers->attention_mask_head_stride != 0;
+    const bool bias =
+        modifiers->attention_bias != NULL && modifiers->attention_bias_head_stride != 0;
+    if (spec->mla.index.num_heads > 0 && spec->num_heads > 1 && (mask || bias))
+        return attn_fail(error, ATTN_UNSUPPORTED, mask ? "attention_mask" : "attention_bias",
+                         "an indexer chooses the keys of all heads together: give them one "
+                         "attention_mask and one attention_bias, [B,1,T,S]");
     const bool joined =
         spec->output_norm.type != ATTN_NORM_NONE || spec->differential.lambda_init != 0;
     if (outputs->ablation != NULL && joined)
@@ -131,8 +140,8 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
     status =
         spec->is_cross ? check_cross(step, length, error) : check_self(step, spec, length, error);
     if (status == ATTN_OK)
-        status =
-            attn_call_check_layer(&step->outputs, spec, attn_step_keys(step, model, layer), error);
+        status = attn_call_check_layer(&step->modifiers, &step->outputs, spec,
+                                       attn_step_keys(step, model, layer), error);
     if (status == ATTN_OK)
         status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
                                  attn_step_keys(step, model, layer), error);

@@ -52,8 +52,13 @@ static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution 
 {
     struct attn_hf_config *hf = &r->config->hf;
     const size_t head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
+    const char *index = hf->index_heads != 0      ? "index_n_heads"
+                        : hf->index_head_dim != 0 ? "index_head_dim"
+                        : hf->index_topk != 0     ? "index_topk"
+                                                  : NULL;
     if (hf->kv_lora_rank == 0)
-        return true;
+        return index == NULL || attn_refuse_key(r, ATTN_UNSUPPORTED, index,
+                                                ": an indexer needs kv_lora_rank and q_lora_rank");
     if (hf->qk_nope_head_dim == 0 || hf->qk_rope_head_dim == 0)
         return attn_refuse_key(r, ATTN_MALFORMED,
                                hf->qk_nope_head_dim == 0 ? "qk_nope_head_dim" : "qk_rope_head_dim",

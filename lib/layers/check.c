@@ -3,6 +3,9 @@
 #include "engine/rope.h"
 #include "layers/layer.h"
 
+/* Of norms of what heads put out: a row that sees no key is all zeros, and stays so. */
+#define LEAST_EPS 1e-30
+
 #define FIRST_SIZE_OF_HEADS 3 /* in check_sizes, after the widths of rows */
 
 static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct attn_error *error)
@@ -50,7 +53,8 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
         {spec->value_scale, 0, ATTN_MAX_SCALE, "attention_value_scale"},
         {spec->qk_norm.eps, 0, 1, "norm_eps"},
         {spec->v_norm.eps, 0, 1, "norm_eps"},
-        {spec->output_norm.eps, 0, 1, "norm_eps"},
+        {spec->output_norm.eps, spec->output_norm.type != ATTN_NORM_NONE ? LEAST_EPS : 0, 1,
+         "norm_eps"},
         {spec->clip_qkv, 0, (double)ATTN_MAX_MAGNITUDE, "clip_qkv"},
         {spec->key_multiplier, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "key_multiplier"},
         {scaling->beta, -1e6, 1e6, "attn_scale"},
@@ -99,10 +103,11 @@ static enum attn_status check_differential(const struct attn_layer_spec *spec,
     if (differential->lambda_init == 0)
         return ATTN_OK;
     if (!(differential->lambda_init > 0 && differential->lambda_init < 1 &&
-          differential->norm_eps >= 0 && differential->norm_eps <= 1))
+          differential->norm_eps >= LEAST_EPS && differential->norm_eps <= 1))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "lambda_init",
-                         "lambda_init is %g and norm_eps %g, both must be between 0 and 1",
-                         differential->lambda_init, differential->norm_eps);
+                         "lambda_init is %g and norm_eps %g, both must be between 0 and 1, and "
+                         "norm_eps at least %g",
+                         differential->lambda_init, differential->norm_eps, LEAST_EPS);
     if (spec->num_kv_heads % 2 != 0)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
                          "num_key_value_heads is %zu, differential attention needs an even number",
@@ -120,7 +125,7 @@ static enum attn_status check_indexer(const struct attn_layer_spec *spec, struct
 {
     const struct attn_mla_spec *mla = &spec->mla;
     const struct attn_indexer_spec *index = &mla->index;
-    if (index->num_heads == 0 && index->head_dim == 0)
+    if (index->num_heads == 0 && index->head_dim == 0 && index->topk == 0)
         return ATTN_OK;
     const struct {
         size_t value, limit;

@@ -241,6 +241,7 @@ size_t attn_mla_call_bytes(const struct attn_layer_spec *spec)
     if (mla->kv_lora_rank == 0)
         return 0;
     const size_t tile = heads * (spec->head_dim + spec->value_head_dim) + mla->kv_lora_rank +
-                        mla->rope_head_dim + quantized_bytes(mla->kv_lora_rank);
+                        mla->rope_head_dim + mla->index.head_dim +
+                        quantized_bytes(mla->kv_lora_rank);
     return 6 * heads * (product + 2 * ATTN_ALIGN) + ATTN_TILE * tile * sizeof(float);
 }

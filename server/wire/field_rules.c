@@ -10,6 +10,17 @@
 
 #define NO_POSITIONS "position_ids have no meaning where keys are of another sequence"
 
+#define BY_HEAD                                                                               \
+    "no mask or bias differs by head in a layer whose indexer chooses the keys of all heads " \
+    "together: send [B,1,T,S]"
+
+/* Of three dimensions the first may be B: there the library checks. */
+static bool by_head(const struct attn_layer_spec *spec, const struct srv_tensor *mask)
+{
+    const bool chooses = spec != NULL && spec->mla.index.num_heads > 0;
+    return chooses && mask->present && mask->rank == 4 && mask->shape[1] > 1;
+}
+
 enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,
                                           const struct attn_layer_spec *spec,
                                           struct srv_error *error)
@@ -45,6 +56,8 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
         {BIT(SELF) | BIT(CROSS) | BIT(STEP), joined && rows->ablate, "ablate",
          "ablate has no meaning for a layer that normalises or subtracts heads together, in which "
          "a head has no share of its own: compare with a call whose head_mask is 0 for it"},
+        {ALL, by_head(spec, &rows->attention_mask), "attention_mask", BY_HEAD},
+        {ALL, by_head(spec, &rows->attention_bias), "attention_bias", BY_HEAD},
         {ALL, rows->grid.present && !by_grid, "grid",
          "grid has a meaning only for layers that rotate by rows and columns of patches"},
         {BIT(SELF), by_grid && !rows->grid.present, "grid",

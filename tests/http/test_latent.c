@@ -118,6 +118,30 @@ START_TEST(test_latent_steps_equal_a_call_over_given_rows)
 }
 END_TEST
 
+/* Of a layer with an indexer, whose keys are those of all heads. */
+START_TEST(test_latent_masks_that_differ_by_head_are_refused)
+{
+    static const char *const fields[] = {"attention_mask", "attention_bias"};
+    static const float row[TINY] = {1};
+    start(1);
+    call_create(&client, "s", "");
+    for (size_t i = 0; i < 4; i++) {
+        struct text body = {0};
+        text_add(&body, "{\"model\":\"tiny\",\"layer\":0,%s\"%s\":[[[[1]],[[1]],[[1]],[[0]]]],",
+                 i < 2 ? "" : "\"session_id\":\"s\",", fields[i % 2]);
+        text_add(&body, "\"hidden_states\":");
+        text_floats(&body, row, 9, SHAPE(1, TINY));
+        text_add(&body, "}");
+        struct answer answer = client_post(&client, i < 2 ? "/attend" : "/decode", body.data);
+        expect_answer(&answer, 422, "unsupported", fields[i % 2]);
+        ck_assert_ptr_nonnull(strstr(answer.text, "differs by head"));
+        answer_free(&answer);
+        text_free(&body);
+    }
+    serve_end();
+}
+END_TEST
+
 /* A fork at ROWS tokens, its parent after truncation and an import of its state go on alike. */
 START_TEST(test_latent_forks_truncations_and_files_go_on_alike)
 {
@@ -205,6 +229,7 @@ Suite *suite_latent(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_latent_models_say_what_a_token_takes, 0, 2);
     tcase_add_loop_test(tests, test_latent_steps_equal_a_call_over_given_rows, 0, 2);
+    tcase_add_test(tests, test_latent_masks_that_differ_by_head_are_refused);
     tcase_add_loop_test(tests, test_latent_forks_truncations_and_files_go_on_alike, 0, 2);
     tcase_add_loop_test(tests, test_latent_steps_sent_again_have_the_same_bits, 0, 2);
     tcase_add_loop_test(tests, test_latent_sessions_survive_a_kill, 0, 2);

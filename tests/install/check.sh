@@ -121,7 +121,7 @@ check_completion() {
     same "attnd --config incl" "include" "$(offers --config incl)"
     same "attnd --port " "" "$(offers --port '')"
     same "attnd inspect config --k" "--kv-dtype" "$(offers inspect config --k)"
-    same "attnd inspect --family gpt_" "gpt_oss gpt_neox" "$(offers inspect --family gpt_)"
+    same "attnd inspect --family gpt_" "gpt_oss gpt_neox gpt_neo gpt_bigcode" "$(offers inspect --family gpt_)"
     if command -v zsh >/dev/null; then
         zsh -n "$root/usr/share/zsh/site-functions/_attnd" || fail "_attnd"
     fi

@@ -11,6 +11,7 @@
     X(golden)         \
     X(ablation)       \
     X(indexer)        \
+    X(heads_over)     \
     X(store_gap)      \
     X(store_disk)     \
     X(store_unread)   \

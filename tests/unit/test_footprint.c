@@ -228,6 +228,39 @@ START_TEST(test_footprint_gates_count_as_memory_and_as_work)
 }
 END_TEST
 
+/* Rows of queries become integers once for the queries and their gates. */
+START_TEST(test_footprint_gates_share_the_integers_of_queries)
+{
+    enum { QUERIES = 6000, KEYS = 8, WIDE = 16384 };
+    static const char config[] =
+        "{\"hidden_size\":16384,\"num_attention_heads\":1,\"head_dim\":8,\"kdim\":16,\"vdim\":16,"
+        "\"is_cross\":true,\"attn_output_gate\":true}";
+    static float lse[QUERIES], key[KEYS * 16];
+    const struct attn_call_size size = {.rows = QUERIES, .tokens = QUERIES};
+    struct attn_model *model;
+    struct attn_engine *engine;
+    struct attn_error error = {0};
+    float *x = calloc((size_t)QUERIES * WIDE, sizeof *x);
+    ck_assert(attn_model_open_random(&model, config, strlen(config),
+                                     &(struct attn_model_options){.dtype = ATTN_W8A16},
+                                     NULL) == ATTN_OK);
+    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    const struct attn_engine_options options = {
+        .threads = THREADS, .call_bytes = attn_call_bytes(model, &size, THREADS)};
+    ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
+    const struct attn_attend_args args = {.batch = 1,
+                                          .queries = QUERIES,
+                                          .keys = KEYS,
+                                          .hidden_states = x,
+                                          .key_hidden_states = key,
+                                          .outputs.lse = lse};
+    ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
+    attn_engine_close(engine);
+    attn_model_close(model);
+    free(x);
+}
+END_TEST
+
 START_TEST(test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not)
 {
     const struct attn_engine_options options = {.threads = THREADS, .call_bytes = 1 << 20};
@@ -405,6 +438,7 @@ Suite *suite_footprint(void)
                         CASES);
     tcase_add_test(calls, test_footprint_a_row_counts_statistics_of_all_heads_and_groups);
     tcase_add_test(calls, test_footprint_gates_count_as_memory_and_as_work);
+    tcase_add_test(calls, test_footprint_gates_share_the_integers_of_queries);
     tcase_add_test(calls,
                    test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
     tcase_add_test(calls, test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone);

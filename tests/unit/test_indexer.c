@@ -1,8 +1,10 @@
-/* test_indexer.c: which keys an indexer chooses, and that choosing all of them changes no bit. */
+/* test_indexer.c: which keys an indexer chooses, that choosing all of them changes no bit,
+ * and what is refused. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "attention/forward.h"
 #include "attn.h"
 #include "attn_state.h"
 #include "basics/random.h"
@@ -184,6 +186,103 @@ START_TEST(test_indexer_takes_the_earlier_of_equal_keys)
 }
 END_TEST
 
+/* Steps over a cache whose first block is forgotten; the loop index is which of the two forgets. */
+START_TEST(test_indexer_passes_over_what_a_window_has_forgotten)
+{
+    static const char *const all[] = {",\"sliding_window\":64", ",\"attention_chunk_size\":64"};
+    static float whole[ROWS * WIDTH], steps[ROWS * WIDTH];
+    char members[160];
+    snprintf(members, sizeof members, "," INDEXER ",\"index_topk\":5%s", all[_i]);
+    struct attn_model *model = open_model(members, ATTN_F32);
+    attend(whole, model);
+    decode(steps, model);
+    for (size_t i = 0; i < ROWS * WIDTH; i++)
+        ck_assert_float_eq_tol(whole[i], steps[i], 1e-5f);
+    attn_model_close(model);
+}
+END_TEST
+
+/* Whether an attend, and a step, are refused for this field. */
+static void expect_refused(const struct attn_model *model, const struct attn_modifiers *modifiers,
+                           const char *param)
+{
+    const struct attn_attend_args args = {
+        .batch = 1, .queries = ROWS, .hidden_states = x, .modifiers = *modifiers};
+    struct attn_step step = {.rows = ROWS, .hidden_states = x, .modifiers = *modifiers};
+    struct attn_step *const steps[] = {&step};
+    struct attn_cache_pool *pool;
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)1 << 20), ATTN_OK);
+    ck_assert_int_eq(attn_cache_new(&step.cache, pool, model, ROWS, &error), ATTN_OK);
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_UNSUPPORTED);
+    ck_assert_str_eq(error.param, param);
+    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+    ck_assert_int_eq(step.error.status, ATTN_UNSUPPORTED);
+    ck_assert_str_eq(step.error.param, param);
+    attn_cache_free(step.cache);
+    attn_cache_pool_free(pool);
+}
+
+START_TEST(test_indexer_refuses_masks_and_biases_that_differ_by_head)
+{
+    static uint8_t mask[HEADS * ROWS * ROWS];
+    static float bias[HEADS * ROWS * ROWS], output[ROWS * WIDTH];
+    struct attn_model *model = open_model("," INDEXER ",\"index_topk\":5", ATTN_F32);
+    struct attn_modifiers modifiers = {.attention_mask = mask,
+                                       .attention_mask_head_stride = ROWS * ROWS};
+    memset(mask, 1, sizeof mask);
+    expect_refused(model, &modifiers, "attention_mask");
+    modifiers =
+        (struct attn_modifiers){.attention_bias = bias, .attention_bias_head_stride = ROWS * ROWS};
+    expect_refused(model, &modifiers, "attention_bias");
+    modifiers = (struct attn_modifiers){.attention_mask = mask, .attention_bias = bias};
+    const struct attn_attend_args one_for_all = {.batch = 1,
+                                                 .queries = ROWS,
+                                                 .hidden_states = x,
+                                                 .modifiers = modifiers,
+                                                 .outputs.output = output};
+    ck_assert_msg(attn_attend(engine, model, 0, &one_for_all, &error) == ATTN_OK, "%s",
+                  error.message);
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_indexer_without_latents_is_refused_by_name)
+{
+    static const char *const keys[] = {"index_n_heads", "index_head_dim", "index_topk"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        char text[128];
+        struct attn_model *model = NULL;
+        snprintf(text, sizeof text, "{\"hidden_size\":16,\"num_attention_heads\":4,\"%s\":8}",
+                 keys[i]);
+        ck_assert_int_eq(attn_model_open_random(&model, text, strlen(text), NULL, &error),
+                         ATTN_UNSUPPORTED);
+        ck_assert_msg(strstr(error.message, keys[i]) != NULL &&
+                          strstr(error.message, "kv_lora_rank") != NULL,
+                      "%s", error.message);
+    }
+}
+END_TEST
+
+/* A call with fewer keys than it is counted with takes no more. */
+START_TEST(test_indexer_memory_is_enough_for_fewer_keys)
+{
+    struct attn_layer_spec spec = {.num_heads = HEADS, .head_dim = 10, .value_head_dim = 5};
+    spec.mla = (struct attn_mla_spec){.kv_lora_rank = 10, .rope_head_dim = 4};
+    const size_t without = attn_mla_call_bytes(&spec);
+    spec.mla.index = (struct attn_indexer_spec){.num_heads = 3, .head_dim = 6, .topk = TOPK};
+    ck_assert_uint_ge(attn_mla_call_bytes(&spec), without + ATTN_TILE * 6 * sizeof(float));
+    for (size_t rows = 1; rows < 20; rows++) {
+        size_t fewer = 0;
+        for (size_t keys = 1; keys < (size_t)3 << 20; keys += keys / 7 + 1) {
+            const size_t bytes = attn_index_bytes(&spec, rows, keys);
+            ck_assert_msg(bytes >= fewer, "%zu rows, %zu keys: %zu bytes, fewer keys %zu", rows,
+                          keys, bytes, fewer);
+            fewer = bytes;
+        }
+    }
+}
+END_TEST
+
 Suite *suite_indexer(void)
 {
     Suite *suite = suite_create("indexer");
@@ -193,6 +292,10 @@ Suite *suite_indexer(void)
                         ATTN_NUM_NUMBER_FORMATS);
     tcase_add_test(tests, test_indexer_takes_the_earlier_of_equal_keys);
     tcase_add_test(tests, test_indexer_rows_that_are_recorded_make_the_caches_of_a_batch_again);
+    tcase_add_loop_test(tests, test_indexer_passes_over_what_a_window_has_forgotten, 0, 2);
+    tcase_add_test(tests, test_indexer_refuses_masks_and_biases_that_differ_by_head);
+    tcase_add_test(tests, test_indexer_without_latents_is_refused_by_name);
+    tcase_add_test(tests, test_indexer_memory_is_enough_for_fewer_keys);
     suite_add_tcase(suite, tests);
     return suite;
 }
