@@ -188,7 +188,9 @@ static struct attn_outputs take_outputs(const struct round *round, const struct 
     if (!round->spec->is_weightless) {
         outputs.query = some_floats(rows * of.query);
         outputs.concat = some_floats(rows * of.concat);
-        outputs.ablation = some_doubles(of.lse);
+        if (round->spec->output_norm.type == ATTN_NORM_NONE &&
+            round->spec->differential.lambda_init == 0)
+            outputs.ablation = some_doubles(of.lse);
     }
     if (subject->pool[0] > 0)
         ask_for_map(&outputs, round, subject);
