@@ -25,8 +25,10 @@ struct attn_rows {
 #define ATTN_SPLITS_FLOATS ((size_t)2 << 20) /* sums of splits of keys, of all threads */
 #define ATTN_HEAD_RANGE_BYTES ((size_t)120)  /* for each key/value head of each problem */
 
-/* Bytes of a sequence of a call, or a step of a batch, beside its rows (calls/decode.c). */
-#define ATTN_SEQUENCE_BYTES ((size_t)2424)
+/* Bytes of a sequence of a call, or a step of a batch, beside its rows and products, and of one
+ * product (calls/decode.c). */
+#define ATTN_SEQUENCE_BYTES ((size_t)1568)
+#define ATTN_PRODUCT_BYTES ((size_t)144)
 
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */

@@ -178,8 +178,9 @@ enum attn_status attn_pass_begin(struct attn_pass *pass)
     if (pass->layer->spec.differential.lambda_init != 0)
         sequences *= 2;
     const bool taken = take_rows(pass);
-    pass->products = attn_workspace_take(workspace, ATTN_CALL_PRODUCTS * (pass->count + 1),
-                                         sizeof *pass->products);
+    pass->products =
+        attn_workspace_take(workspace, attn_call_products(&pass->layer->spec) * (pass->count + 1),
+                            sizeof *pass->products);
     pass->problems = attn_workspace_take(workspace, sequences, sizeof *pass->problems);
     if (!taken || pass->products == NULL || pass->problems == NULL)
         return ATTN_NO_MEMORY;

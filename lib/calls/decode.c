@@ -38,10 +38,10 @@ struct batch {
         *zeros; /* keys and values of steps of a layer that reads an earlier one: the recorder's */
 };
 
-_Static_assert(sizeof(struct attn_call) +
-                       ATTN_CALL_PRODUCTS *
-                           (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
-                       sizeof(struct attn_problem) + sizeof(struct admitted) +
+_Static_assert(sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES <=
+                   ATTN_PRODUCT_BYTES,
+               "footprint.c counts ATTN_PRODUCT_BYTES");
+_Static_assert(sizeof(struct attn_call) + sizeof(struct attn_problem) + sizeof(struct admitted) +
                        sizeof(struct attn_appended) +
                        ATTN_POOLED_MAPS * sizeof(struct attn_pooling) + ATTN_ALIGN <=
                    ATTN_SEQUENCE_BYTES,

@@ -123,10 +123,11 @@ static size_t solve_bytes(size_t tile_floats, size_t threads)
  * batch of shorter sequences has more of them, at the cost of rows. */
 #define ROWS_OF_SEQUENCE 8
 
-static size_t list_bytes(size_t rows, size_t heads)
+static size_t list_bytes(size_t rows, size_t heads, size_t products)
 {
     size_t sequences = attn_min(rows / ROWS_OF_SEQUENCE + 1, ATTN_MAX_BATCH);
-    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_HEAD_RANGE_BYTES);
+    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + products * ATTN_PRODUCT_BYTES +
+                                   heads * ATTN_HEAD_RANGE_BYTES);
 }
 
 static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
@@ -136,9 +137,9 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
     size_t bytes =
         attn_add(attn_mul(size->rows, row_bytes(&shared, s)), solve_bytes(tiles, threads));
-    bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
+    bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
     if (s->differential.lambda_init != 0) /* two problems each */
-        bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
+        bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
     bytes = attn_add(bytes, attn_mul(size->shared_rows, shared * sizeof(float)));
     /* layers/ablation.c: rows of one head, as integers too, and what they add to the output, which
      * is projected once more where it is not there. */
@@ -155,7 +156,8 @@ size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_si
 {
     size_t most = 0;
     if (model == NULL)
-        most = attn_add(solve_bytes(attn_mul(2, size->rows), threads), list_bytes(size->rows, 1));
+        most =
+            attn_add(solve_bytes(attn_mul(2, size->rows), threads), list_bytes(size->rows, 1, 3));
     for (size_t i = 0; model != NULL && i < attn_model_num_resident(model); i++)
         most = attn_max(most, layer_bytes(attn_model_resident_spec(model, i), size, threads));
     most = attn_add(most, SLACK);
