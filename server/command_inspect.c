@@ -20,7 +20,6 @@
 #include "wire/document.h"
 
 #define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
-#define CONFIG_MAX ((size_t)16 << 20)
 #define USAGE                                                                            \
     "attnd inspect PATH [--config JSON] [--stack NAME] [--layers 0,3,5] [--dtype NAME] " \
     "[--kv-dtype NAME] [--json] | attnd inspect --family [NAME]"
@@ -349,8 +348,8 @@ static json_t *model_json(struct attn_model *model, const struct arguments *argu
 static bool read_config(struct arguments *arguments, const char *path)
 {
     char message[256];
-    return srv_text_read(&arguments->text, &arguments->length, path, CONFIG_MAX, SRV_TEXT_PUBLIC,
-                         message, sizeof message) ||
+    return srv_text_read(&arguments->text, &arguments->length, path, ATTN_CHECKPOINT_MAX_CONFIG,
+                         SRV_TEXT_PUBLIC, message, sizeof message) ||
            refuse("%s", message);
 }
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "basics/text.h"
+
 #define MAX_SIZE 2147483647
 
 void attn_gguf_put(struct attn_gguf_text *w, const char *format, ...)
@@ -33,18 +35,9 @@ void attn_gguf_put_number(struct attn_gguf_text *w, const char *member, double n
     attn_gguf_put(w, ", \"%s\": %s", member, digits);
 }
 
-bool attn_gguf_has_word(const char *words, const char *word)
-{
-    const size_t length = strlen(word);
-    for (const char *at = words; length > 0 && (at = strstr(at, word)) != NULL; at += length)
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
-            return true;
-    return false;
-}
-
 bool attn_gguf_takes(const struct attn_gguf_text *w, const char *member)
 {
-    return attn_gguf_has_word(w->architecture->takes, member);
+    return attn_text_place_of(w->architecture->takes, member) != 0;
 }
 
 const struct attn_gguf_value *attn_gguf_find_key(struct attn_gguf_text *w, const char *key)

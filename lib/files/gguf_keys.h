@@ -23,9 +23,6 @@ struct attn_gguf_text {
     ((w)->status =                          \
          (w)->status != ATTN_OK ? (w)->status : attn_fail((w)->error, code, param, __VA_ARGS__))
 
-/* Whether the word is one of some with blanks between. */
-bool attn_gguf_has_word(const char *words, const char *word);
-
 /* Whether the configuration of the architecture has the member. */
 bool attn_gguf_takes(const struct attn_gguf_text *w, const char *member);
 

@@ -57,13 +57,13 @@ struct attn_matrix_shape {
     bool packed; /* it is there, with weights, and not divided by heads (mla.h) */
 };
 
-/* The numbers of a row's gate; 0: the layer has none. */
 /* Products of one call: queries, keys, values, a gate, an indexer's two. */
 static inline size_t attn_call_products(const struct attn_layer_spec *spec)
 {
     return 3 + (spec->output_gate ? 1 : 0) + (spec->mla.index.num_heads > 0 ? 2 : 0);
 }
 
+/* The numbers of a row's gate; 0: the layer has none. */
 static inline size_t attn_gate_width(const struct attn_layer_spec *spec)
 {
     if (!spec->output_gate)

@@ -25,13 +25,8 @@ LAYERS = [(512, 8, 2), (768, 12, 12), (4096, 32, 8)]  # hidden_size, heads, key/
 DTYPES = ["f32", "bf16", "int8", "w8a16"]
 
 
-def write_model(path, rng, hidden, heads, kv_heads):
-    """Writes a Llama checkpoint of one layer; returns its matrices."""
-    width = hidden // heads
-    sizes = {"q": (heads * width, hidden), "k": (kv_heads * width, hidden),
-             "v": (kv_heads * width, hidden), "o": (hidden, heads * width)}
-    weights = {name: (rng.standard_normal(shape) / shape[1] ** 0.5).astype("<f4")
-               for name, shape in sizes.items()}
+def write_layer(path, weights, config):
+    """Writes a Llama checkpoint of one layer: float32 matrices by "q", "k", "v" and "o"."""
     header, end = {}, 0
     for name, matrix in weights.items():
         header[f"model.layers.0.self_attn.{name}_proj.weight"] = {
@@ -43,9 +38,18 @@ def write_model(path, rng, hidden, heads, kv_heads):
         for matrix in weights.values():
             file.write(matrix.tobytes())
     (path / "config.json").write_text(json.dumps({
-        "model_type": "llama", "hidden_size": hidden, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "num_hidden_layers": 1, "rope_theta": THETA,
-        "max_position_embeddings": 4096}))
+        "model_type": "llama", "num_hidden_layers": 1, "max_position_embeddings": 4096, **config}))
+
+
+def write_model(path, rng, hidden, heads, kv_heads):
+    """Writes a Llama checkpoint of one layer; returns its matrices."""
+    width = hidden // heads
+    sizes = {"q": (heads * width, hidden), "k": (kv_heads * width, hidden),
+             "v": (kv_heads * width, hidden), "o": (hidden, heads * width)}
+    weights = {name: (rng.standard_normal(shape) / shape[1] ** 0.5).astype("<f4")
+               for name, shape in sizes.items()}
+    write_layer(path, weights, {"hidden_size": hidden, "num_attention_heads": heads,
+                                "num_key_value_heads": kv_heads, "rope_theta": THETA})
     return weights
 
 

@@ -9,13 +9,12 @@ projection of a model that attnd keeps in each dtype.  64 rows of normal numbers
 it; "outliers" multiplies six components of all rows by 40.  An error is the root mean square of
 the differences from numpy's product with the matrix before, relative to that of the products.
 """
-import json
 import pathlib
 import tempfile
 
 import numpy
 
-from errors import GAIN, OUTLIERS, Client, Daemon
+from errors import GAIN, OUTLIERS, Client, Daemon, write_layer
 
 SIZE, ROWS, FREEDOM = 2048, 64, 4
 DTYPES = ["f32", "bf16", "int8", "w8a16"]
@@ -121,19 +120,7 @@ def write_model(path, value):
     """A Llama checkpoint of one layer with these values, and hardly anything else."""
     tensors = {name: numpy.full((SIZE, SIZE), 1e-3, "<f4") for name in "qko"}
     tensors["v"] = numpy.ascontiguousarray(value.reshape(SIZE, SIZE).astype("<f4"))
-    header, end = {}, 0
-    for name, matrix in tensors.items():
-        header[f"model.layers.0.self_attn.{name}_proj.weight"] = {
-            "dtype": "F32", "shape": matrix.shape, "data_offsets": [end, end + matrix.nbytes]}
-        end += matrix.nbytes
-    text = json.dumps(header).encode()
-    with open(path / "model.safetensors", "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for matrix in tensors.values():
-            file.write(matrix.tobytes())
-    (path / "config.json").write_text(json.dumps({
-        "model_type": "llama", "hidden_size": SIZE, "num_attention_heads": 16,
-        "num_hidden_layers": 1, "max_position_embeddings": 4096}))
+    write_layer(path, tensors, {"hidden_size": SIZE, "num_attention_heads": 16})
 
 
 def main():

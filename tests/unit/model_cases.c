@@ -21,6 +21,17 @@ void cases_load(struct attn_model *model)
     ck_assert_msg(status == ATTN_OK, "%s", error.message);
 }
 
+size_t cases_parameters(const char *path, const char *stack, size_t count)
+{
+    static const size_t layers[] = {0, 1};
+    struct attn_model_info info;
+    struct attn_model *model = cases_open(
+        path, &(struct attn_model_options){.layers = layers, .num_layers = count, .stack = stack});
+    attn_model_describe(&info, model);
+    attn_model_close(model);
+    return info.num_parameters;
+}
+
 void cases_golden(char out[SCRATCH_PATH], const char *name)
 {
     snprintf(out, SCRATCH_PATH, GOLDEN "%s/model", name);

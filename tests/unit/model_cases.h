@@ -40,6 +40,9 @@ TCase *tcase_random(void);
 struct attn_model *cases_open(const char *where, const struct attn_model_options *options);
 void cases_load(struct attn_model *model);
 
+/* The parameters of the first `count` layers of a stack, at most two. */
+size_t cases_parameters(const char *path, const char *stack, size_t count);
+
 /* Writes the path of a golden checkpoint. */
 void cases_golden(char out[SCRATCH_PATH], const char *name);
 

@@ -596,16 +596,6 @@ START_TEST(test_config_of_deberta_divides_scores_for_each_product)
 }
 END_TEST
 
-static size_t parameters_of(const char *path, const char *stack, const size_t *layers, size_t count)
-{
-    struct attn_model_info info;
-    struct attn_model *model = cases_open(
-        path, &(struct attn_model_options){.layers = layers, .num_layers = count, .stack = stack});
-    attn_model_describe(&info, model);
-    attn_model_close(model);
-    return info.num_parameters;
-}
-
 /* The table of a position bias, and its norm's weight and bias, count once. */
 START_TEST(test_model_counts_a_table_that_layers_share_once)
 {
@@ -616,7 +606,6 @@ START_TEST(test_model_counts_a_table_that_layers_share_once)
         {"tests/golden/mpnet/model", NULL},
         {"tests/golden/deberta_v2/model", NULL},
     };
-    static const size_t both[] = {0, 1};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct attn_model *model =
             cases_open(cases[i].path, &(struct attn_model_options){.stack = cases[i].stack});
@@ -627,10 +616,10 @@ START_TEST(test_model_counts_a_table_that_layers_share_once)
             (size_t)s->q_bias * s->num_heads * s->head_dim +
             (size_t)s->k_bias * s->num_kv_heads * s->head_dim +
             (size_t)s->v_bias * s->num_kv_heads * s->head_dim + (size_t)s->o_bias * s->hidden_size;
-        const size_t one = parameters_of(cases[i].path, cases[i].stack, both, 1);
+        const size_t one = cases_parameters(cases[i].path, cases[i].stack, 1);
         ck_assert(bias->type != ATTN_BIAS_NONE);
         ck_assert_uint_gt(one, linears);
-        ck_assert_uint_eq(parameters_of(cases[i].path, cases[i].stack, both, 2), one + linears);
+        ck_assert_uint_eq(cases_parameters(cases[i].path, cases[i].stack, 2), one + linears);
         attn_model_close(model);
     }
 }

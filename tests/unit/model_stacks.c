@@ -231,23 +231,13 @@ END_TEST
 
 /* ---- Tables of layers ------------------------------------------------------------------------ */
 
-static size_t parameters_of(const char *path, const char *stack, size_t count)
-{
-    static const size_t layers[] = {0, 1};
-    struct attn_model_info info;
-    struct attn_model *model = cases_open(
-        path, &(struct attn_model_options){.layers = layers, .num_layers = count, .stack = stack});
-    attn_model_describe(&info, model);
-    attn_model_close(model);
-    return info.num_parameters;
-}
-
 START_TEST(test_model_counts_a_table_of_each_layer_for_each)
 {
     const char *umt5 = "tests/golden/umt5/model", *speecht5 = "tests/golden/speecht5/model";
-    const size_t one = parameters_of(speecht5, "encoder", 1);
-    ck_assert_uint_eq(parameters_of(umt5, "decoder", 2), 2 * parameters_of(umt5, "decoder", 1));
-    ck_assert_uint_eq(parameters_of(speecht5, "encoder", 2), 2 * one - 10 * 6); /* [2M][D] */
+    const size_t one = cases_parameters(speecht5, "encoder", 1);
+    ck_assert_uint_eq(cases_parameters(umt5, "decoder", 2),
+                      2 * cases_parameters(umt5, "decoder", 1));
+    ck_assert_uint_eq(cases_parameters(speecht5, "encoder", 2), 2 * one - 10 * 6); /* [2M][D] */
 }
 END_TEST
 
