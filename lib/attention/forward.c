@@ -1,7 +1,7 @@
 /* forward.c: the forward pass of an attention layer, as the formula at the head of attn.h has it:
  *
  *   project           q, k, v, gate = x Wq, x Wk, x Wv, x Wg, with their biases
- *   turn              normalise and rotate each row of q and k, check all rows, put k and v in the
+ *   norm and rope     normalise and rotate each row of q and k, check all rows, put k and v in the
  *                     cache (qkv.c has one row)
  *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
  *   subtract          differential attention: heads in pairs (struct attn_differential_spec)
@@ -32,7 +32,7 @@
 /* Whether projections check their own bounds, as no row is looked at afterwards. */
 static bool projections_check(const struct attn_pass *pass)
 {
-    return pass->calls->cache == NULL && !attn_qkv_turns(pass->layer);
+    return pass->calls->cache == NULL && !attn_qkv_needs_norm_rope(pass->layer);
 }
 
 static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_call *c)
@@ -105,7 +105,7 @@ static enum attn_status project(const struct attn_pass *pass)
     return status;
 }
 
-/* ---- Turn ---- */
+/* ---- Norm and RoPE ---- */
 
 /* Copies row i of the heads [heads][n][width] that a weightless call brings. */
 static void copy_heads(float *to, const float *from, size_t heads, size_t n, size_t width, size_t i)
@@ -130,7 +130,7 @@ static bool share_rotated_part(const struct attn_pass *pass, size_t r)
 }
 
 /* Row r of the queries, and of the keys, of a call that has it. */
-static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r)
+static void norm_rope_row(const struct attn_pass *pass, struct attn_call *c, size_t r)
 {
     const struct attn_layer *layer = pass->layer;
     const struct attn_layer_spec *spec = &layer->spec;
@@ -151,12 +151,12 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
         .slot = slot,
         .grid = c->modifiers->grid,
     };
-    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq, &place);
+    bool within = attn_qkv_norm_rope(row, layer, kernels, c->inv_freq, &place);
     if (layer->index_k.out > 0)
-        within = attn_index_turn(has_query ? pass->index_q + r * layer->index_q.out : NULL,
-                                 pass->index_w + r * layer->index_w.out,
-                                 has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
-                                 c->inv_freq, place.position) &&
+        within = attn_index_norm_rope(has_query ? pass->index_q + r * layer->index_q.out : NULL,
+                                      pass->index_w + r * layer->index_w.out,
+                                      has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
+                                      c->inv_freq, place.position) &&
                  within;
     if (has_query && spec->position_bias.gated) {
         float *gates = pass->position_gates + r * spec->num_heads;
@@ -180,7 +180,7 @@ static size_t rows_of(const struct attn_call *c)
     return c->count * attn_max(c->queries, c->new_keys);
 }
 
-static void turn_task(void *argument, size_t i, unsigned thread)
+static void norm_rope_task(void *argument, size_t i, unsigned thread)
 {
     const struct attn_pass *pass = argument;
     const size_t rows = attn_max(pass->query_rows, pass->key_rows);
@@ -191,7 +191,7 @@ static void turn_task(void *argument, size_t i, unsigned thread)
         if (c == NULL || r - c->row >= rows_of(c))
             for (c = pass->calls; r < c->row || r - c->row >= rows_of(c);)
                 c++;
-        turn_row(pass, c, r);
+        norm_rope_row(pass, c, r);
     }
 }
 
@@ -201,7 +201,7 @@ enum attn_status attn_forward_keys(struct attn_pass *pass)
     const size_t rows = attn_max(pass->query_rows, pass->key_rows);
     const enum attn_status status = project(pass);
     if (status == ATTN_OK && !projections_check(pass))
-        attn_pool_run(pass->engine->pool, turn_task, pass, attn_ceil_div(rows, ROWS_OF_TASK));
+        attn_pool_run(pass->engine->pool, norm_rope_task, pass, attn_ceil_div(rows, ROWS_OF_TASK));
     return attn_engine_cancelled(pass->engine, NULL) ? ATTN_CANCELLED : status;
 }
 
@@ -478,7 +478,7 @@ enum attn_status attn_forward(struct attn_pass *pass)
     const bool subtracts = spec->differential.lambda_init != 0;
     const bool normalizes = spec->output_norm.type != ATTN_NORM_NONE;
     const size_t tasks = attn_ceil_div(pass->query_rows, ROWS_OF_TASK);
-    enum attn_status status = attn_forward_keys(pass); /* project, turn */
+    enum attn_status status = attn_forward_keys(pass); /* project, norm, rope */
     if (status == ATTN_OK)
         status = attend(pass);
     if (status == ATTN_OK && subtracts)

@@ -146,9 +146,9 @@ struct attn_place {
 /* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k to their place
  * by the frequencies inv_freq (NULL: no rotation), scales q where the layer does by its position or
  * slot, and checks q, k and v.  False where a number is beyond ATTN_MAX_MAGNITUDE. */
-bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
-                   const struct attn_kernels *kernels, const float *inv_freq,
-                   const struct attn_place *place);
+bool attn_qkv_norm_rope(struct attn_qkv row, const struct attn_layer *layer,
+                        const struct attn_kernels *kernels, const float *inv_freq,
+                        const struct attn_place *place);
 
 /* gates [H]: the factors of a gated position bias for a query made of hidden state x [E]. */
 void attn_position_gates(float *gates, const struct attn_layer *layer, const float *x);
@@ -156,8 +156,9 @@ void attn_position_gates(float *gates, const struct attn_layer *layer, const flo
 /* Of an indexer, one token's queries [I][head_dim] and weights [I], both or none, and its key, or
  * NULL: normalises the key, rotates both, and checks them.  False where a number is beyond
  * ATTN_MAX_MAGNITUDE. */
-bool attn_index_turn(float *q, const float *w, float *k, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position);
+bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_layer *layer,
+                          const struct attn_kernels *kernels, const float *inv_freq,
+                          int64_t position);
 
 /* Chooses, for the problems [count] of a layer with an indexer, the keys that each query takes part
  * with, and lays them in the problems' masks.  Errors: ATTN_NO_MEMORY. */
@@ -166,8 +167,8 @@ ATTN_MUST_CHECK enum attn_status attn_index_choose(const struct attn_pass *pass,
 /* Bytes that attn_index_choose takes for a call of so many rows that see at most `keys` keys. */
 size_t attn_index_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
-/* Whether attn_qkv_turn changes rows of this layer. */
-bool attn_qkv_turns(const struct attn_layer *layer);
+/* Whether attn_qkv_norm_rope changes rows of this layer. */
+bool attn_qkv_needs_norm_rope(const struct attn_layer *layer);
 
 /* The length of a call: its largest position plus 1.  positions [rows]; NULL: first, first + 1,
  * ... */

@@ -35,8 +35,9 @@ static void rotate(float *x, size_t heads, const struct attn_layer_spec *spec, c
         attn_rope_rotate(x + h * spec->mla.index.head_dim, &rope, cos_sin);
 }
 
-bool attn_index_turn(float *q, const float *w, float *k, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position)
+bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_layer *layer,
+                          const struct attn_kernels *kernels, const float *inv_freq,
+                          int64_t position)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const struct attn_indexer_spec *index = &spec->mla.index;
