@@ -342,9 +342,10 @@ static void check_heads(const struct attn_pass *pass)
             atomic_store(&c->output_over, true);
 }
 
-static enum attn_status expand_sums(const struct attn_pass *pass)
+static enum attn_status up_project_sums(const struct attn_pass *pass)
 {
-    if (attn_mla_lift(pass->engine, pass->layer, pass->o, pass->sums, pass->query_rows) != ATTN_OK)
+    if (attn_mla_v_up_project(pass->engine, pass->layer, pass->o, pass->sums, pass->query_rows) !=
+        ATTN_OK)
         return ATTN_NO_MEMORY;
     check_heads(pass);
     return ATTN_OK;
@@ -368,7 +369,7 @@ static enum attn_status attend(const struct attn_pass *pass)
     if (pass->layer->index_k.out > 0 && attn_index_choose(pass, n) != ATTN_OK)
         return ATTN_NO_MEMORY;
     const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
-    return status == ATTN_OK && attn_pass_absorbs(pass) ? expand_sums(pass) : status;
+    return status == ATTN_OK && attn_pass_absorbs(pass) ? up_project_sums(pass) : status;
 }
 
 /* ---- Subtract ---- */
