@@ -119,7 +119,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     const struct attn_call_size call = {
         .rows = rows,
         .tokens = config->limits.max_tokens,
-        .shared_rows = SRV_BATCH_ROWS,
+        .batched_rows = SRV_BATCH_ROWS,
         .cached = larger(SRV_BATCH_KEYS, config->limits.max_session_length),
     };
     struct attn_call_size inner = call; /* a batch of steps */

@@ -14,7 +14,7 @@
  * to keys and values of heads.  Where they are cached, queries are multiplied by the weights of
  * keys, and sums by those of values (absorbed, layers/mla.h).
  *
- * Batch invariance: calls of up to ATTN_SHARED_ROWS rows over caches share products, in which rows
+ * Batch invariance: calls of up to ATTN_BATCHED_ROWS rows over caches share products, in which rows
  * are independent.  Every other call has products of its own, which spares copying its rows. */
 #include "attention/forward.h"
 
@@ -66,19 +66,19 @@ static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_c
 }
 
 /* Makes the products that calls share, of copies of their rows. */
-static enum attn_status project_shared(const struct attn_pass *pass)
+static enum attn_status project_batched(const struct attn_pass *pass)
 {
     const size_t width = pass->in.q->in;
     const bool keys = pass->key_rows > 0;
     struct attn_call all = {.query_states = pass->x,
                             .key_states = pass->x,
                             .value_states = pass->x,
-                            .queries = pass->shared_rows,
-                            .new_keys = keys ? pass->shared_rows : 0,
+                            .queries = pass->batched_rows,
+                            .new_keys = keys ? pass->batched_rows : 0,
                             .count = 1};
     for (size_t i = 0; i < pass->count; i++) {
         const struct attn_call *c = &pass->calls[i];
-        if (c->shares)
+        if (c->batched)
             memcpy(pass->x + c->row * width, c->query_states, c->queries * width * sizeof(float));
     }
     return attn_project(pass->engine, pass->products, add_products(pass, 0, &all), true);
@@ -90,10 +90,10 @@ static enum attn_status project(const struct attn_pass *pass)
     size_t n = 0;
     if (layer->spec.is_weightless)
         return ATTN_OK;
-    if (pass->shared_rows > 0 && project_shared(pass) != ATTN_OK)
+    if (pass->batched_rows > 0 && project_batched(pass) != ATTN_OK)
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < pass->count; i++)
-        if (!pass->calls[i].shares)
+        if (!pass->calls[i].batched)
             n = add_products(pass, n, &pass->calls[i]);
     enum attn_status status = attn_project(pass->engine, pass->products, n, false);
     if (status == ATTN_OK && attn_layer_is_latent(layer))
@@ -116,7 +116,7 @@ static void copy_heads(float *to, const float *from, size_t heads, size_t n, siz
 
 /* Copies the rotated part of a row, which all heads share, into the keys of its heads; false where
  * a number of these or of the values is beyond ATTN_MAX_MAGNITUDE. */
-static bool share_rotated_part(const struct attn_pass *pass, size_t r)
+static bool copy_k_rope(const struct attn_pass *pass, size_t r)
 {
     const struct attn_kernels *kernels = &pass->engine->kernels;
     const struct attn_layer_spec *spec = &pass->layer->spec;
@@ -168,7 +168,7 @@ static void norm_rope_row(const struct attn_pass *pass, struct attn_call *c, siz
         within = within && kernels->all_within(pass->gate + r * layer->gate.out, layer->gate.out,
                                                ATTN_MAX_MAGNITUDE);
     if (attn_pass_expands(pass))
-        within = share_rotated_part(pass, r) && within;
+        within = copy_k_rope(pass, r) && within;
     if (!within)
         atomic_store(&c->beyond, true);
     else if (c->puts && has_key && !attn_cache_put(c->cache, pass->layer_index, slot, row.k, row.v))
@@ -246,7 +246,7 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
         .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
         .sinks = layer->sinks,
         .head_mask = modifiers->head_mask,
-        .invariant = c->shares,
+        .invariant = c->batched,
     };
     if (attn_outputs_need_heads(c->outputs))
         p.out = (struct attn_rows){pass->o + row * layer->o.in, layer->o.in, dv};
@@ -462,7 +462,7 @@ static enum attn_status project_back(const struct attn_pass *pass)
             return ATTN_NO_MEMORY;
     }
     for (struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++) {
-        if (c->shares || c->outputs->output == NULL || !attn_call_is_sound(c))
+        if (c->batched || c->outputs->output == NULL || !attn_call_is_sound(c))
             continue;
         float *output = c->outputs->output + c->first * c->queries * o->out;
         pass->products[n] =

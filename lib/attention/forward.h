@@ -26,7 +26,7 @@ struct attn_call {
     const struct attn_mask_defaults *mask; /* the layer's */
     struct attn_cache *cache;              /* whose keys it attends over; NULL: those of its rows */
     bool puts;           /* its keys are put in the cache, beyond the visible length */
-    bool shares;         /* products with other calls; its bits depend on no call */
+    bool batched;        /* products with other calls; its bits depend on no call */
     size_t first, count; /* C = count sequences from `first` on are computed */
     /* Filled by attn_pass_begin: */
     size_t row, key_row;   /* of its first query and key in the buffers of the pass */
@@ -52,9 +52,9 @@ struct attn_pass {
     /* Filled by attn_pass_begin: */
     struct attn_layer_inputs in; /* the maps that read hidden states */
     size_t query_rows, key_rows; /* Q, K: of all calls */
-    size_t shared_rows;          /* of the calls that share products, whose rows come first */
+    size_t batched_rows;         /* of the calls that share products, whose rows come first */
     size_t output_rows;          /* of those whose output is asked for, which come before them */
-    float *x, *y;                /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
+    float *x, *y;                /* [batched_rows][E], [output_rows][E]: hidden states, outputs */
     float *q, *k, *v; /* [Q][H*D], [K][G*D], [K][G*Dv]; k and v of a latent layer are the latents
                          [K][R] and their shared parts [K][value_width], with the keys of an
                          indexer behind them */
@@ -85,8 +85,8 @@ ATTN_MUST_CHECK enum attn_status attn_forward(struct attn_pass *pass);
  * call say whether they fit.  Errors: as attn_forward. */
 ATTN_MUST_CHECK enum attn_status attn_forward_keys(struct attn_pass *pass);
 
-/* Floats that a pass takes for each row of queries and keys, at most, and for each shared row. */
-size_t attn_pass_row_floats(size_t *shared, const struct attn_layer_spec *spec);
+/* Floats that a pass takes for each row of queries and keys, at most, and for each batched row. */
+size_t attn_pass_row_floats(size_t *batched, const struct attn_layer_spec *spec);
 
 /* ---- Parts of a pass ---- */
 

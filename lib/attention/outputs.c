@@ -213,7 +213,7 @@ static enum attn_status finish(const struct attn_pass *pass, const struct attn_c
     const struct attn_layer *layer = pass->layer;
     const struct attn_layer_spec *spec = &layer->spec;
     const size_t before = c->first * c->queries, rows = c->count * c->queries;
-    const bool asked = c->outputs->output != NULL, shared = asked && c->shares;
+    const bool asked = c->outputs->output != NULL, batched = asked && c->batched;
     if (atomic_load(&c->unfit))
         return attn_fail(c->error, ATTN_OVERFLOW, spec->is_weightless ? "key" : "hidden_states",
                          "a key or value does not fit the cache's %s",
@@ -225,12 +225,12 @@ static enum attn_status finish(const struct attn_pass *pass, const struct attn_c
     if (spec->is_weightless) /* the output is a copy of what heads put out */
         return ATTN_OK;
     float *output = asked ? c->outputs->output + before * layer->o.out : NULL;
-    const float *made = shared ? pass->y + c->row * layer->o.out : output;
+    const float *made = batched ? pass->y + c->row * layer->o.out : output;
     if (atomic_load(&c->output_over) ||
-        (shared && !attn_engine_all_within(pass->engine, made, rows * layer->o.out, FLT_MAX)))
+        (batched && !attn_engine_all_within(pass->engine, made, rows * layer->o.out, FLT_MAX)))
         return attn_fail(c->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
-    if (shared)
+    if (batched)
         memcpy(output, made, rows * layer->o.out * sizeof *output);
     const struct attn_ablated ablated = {layer, pass->o + c->row * layer->o.in, made, c->count,
                                          c->queries};

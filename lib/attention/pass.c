@@ -13,7 +13,7 @@
 
 /* ---- Rows ---- */
 
-enum rows { QUERY_ROWS, KEY_ROWS, EXPANDED_ROWS, ABSORBED_ROWS, SHARED_ROWS, OUTPUT_ROWS, ROWS };
+enum rows { QUERY_ROWS, KEY_ROWS, EXPANDED_ROWS, ABSORBED_ROWS, BATCHED_ROWS, OUTPUT_ROWS, ROWS };
 
 /* A buffer of rows: its pointer in struct attn_pass, its floats for each row, and how many rows. */
 struct buffer {
@@ -30,7 +30,7 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
     const size_t q = s->num_heads * s->head_dim, o = s->num_heads * s->value_head_dim;
     const struct attn_cached_sizes own = attn_cached_sizes(s); /* what projections make */
     const struct buffer list[BUFFERS] = {
-        {offsetof(struct attn_pass, x), s->hidden_size, SHARED_ROWS},
+        {offsetof(struct attn_pass, x), s->hidden_size, BATCHED_ROWS},
         {offsetof(struct attn_pass, q), q, QUERY_ROWS},
         {offsetof(struct attn_pass, q_a), m->q_lora_rank, QUERY_ROWS},
         {offsetof(struct attn_pass, position_gates), s->position_bias.gated ? s->num_heads : 0,
@@ -52,13 +52,13 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
     memcpy(out, list, sizeof list);
 }
 
-size_t attn_pass_row_floats(size_t *shared, const struct attn_layer_spec *spec)
+size_t attn_pass_row_floats(size_t *batched, const struct attn_layer_spec *spec)
 {
     struct buffer buffers[BUFFERS];
-    size_t floats = *shared = 0;
+    size_t floats = *batched = 0;
     list_buffers(buffers, spec);
     for (size_t i = 0; i < BUFFERS; i++)
-        *(buffers[i].rows >= SHARED_ROWS ? shared : &floats) += buffers[i].width;
+        *(buffers[i].rows >= BATCHED_ROWS ? batched : &floats) += buffers[i].width;
     return floats;
 }
 
@@ -69,7 +69,7 @@ static bool take_rows(struct attn_pass *pass)
                                [KEY_ROWS] = pass->key_rows,
                                [EXPANDED_ROWS] = attn_pass_expands(pass) ? pass->key_rows : 0,
                                [ABSORBED_ROWS] = attn_pass_absorbs(pass) ? pass->query_rows : 0,
-                               [SHARED_ROWS] = pass->shared_rows,
+                               [BATCHED_ROWS] = pass->batched_rows,
                                [OUTPUT_ROWS] = pass->output_rows};
     struct buffer buffers[BUFFERS];
     bool taken = true;
@@ -92,27 +92,27 @@ static bool take_rows(struct attn_pass *pass)
 
 /* The order of calls in the buffers: those that share both products, those that share the first,
  * and those that share none. */
-enum place { SHARED_WITH_OUTPUT, SHARED, ALONE, PLACES };
+enum order { BATCHED_WITH_OUTPUT, BATCHED, ALONE, ORDERS };
 
 void attn_pass_assign_rows(struct attn_pass *pass)
 {
-    size_t end[PLACES];
+    size_t end[ORDERS];
     pass->query_rows = pass->key_rows = 0;
-    for (enum place place = 0; place < PLACES; place++) {
+    for (enum order order = 0; order < ORDERS; order++) {
         for (size_t i = 0; i < pass->count; i++) {
             struct attn_call *c = &pass->calls[i];
-            const enum place shared = c->outputs->output != NULL ? SHARED_WITH_OUTPUT : SHARED;
-            if ((c->shares ? shared : ALONE) != place)
+            const bool output = c->outputs->output != NULL;
+            if ((!c->batched ? ALONE : output ? BATCHED_WITH_OUTPUT : BATCHED) != order)
                 continue;
             c->row = pass->query_rows;
             c->key_row = pass->key_rows;
             pass->query_rows += c->count * c->queries;
             pass->key_rows += c->count * c->new_keys;
         }
-        end[place] = pass->query_rows;
+        end[order] = pass->query_rows;
     }
-    pass->output_rows = end[SHARED_WITH_OUTPUT];
-    pass->shared_rows = end[SHARED];
+    pass->output_rows = end[BATCHED_WITH_OUTPUT];
+    pass->batched_rows = end[BATCHED];
 }
 
 /* ---- Beginning ---- */

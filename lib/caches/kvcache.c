@@ -291,7 +291,7 @@ void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
     bool read;
     struct cache_layer *l = layer_of(cache, layer);
     attn_cache_note_step(cache, layer, position);
-    if (l == NULL || attn_cache_shares(cache, layer))
+    if (l == NULL || attn_cache_shares_layer(cache, layer))
         return;
     const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
     const size_t seen =

@@ -58,7 +58,7 @@ void attn_cache_unclaim(struct attn_cache *cache);
 /* Whether a resident layer reads the keys and values of an earlier one.  Such a layer has a length
  * and no blocks: what is put is not kept, and its view is that of the earlier layer, which has each
  * token before it. */
-bool attn_cache_shares(const struct attn_cache *cache, size_t layer);
+bool attn_cache_shares_layer(const struct attn_cache *cache, size_t layer);
 
 /* Checks that the layer that this one reads, if it reads any, has `end` tokens.
  * Error: ATTN_INVALID. */

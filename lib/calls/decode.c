@@ -71,7 +71,7 @@ static struct attn_call call_of(const struct batch *batch, const struct admitted
         .mask = &batch->mask,
         .cache = a->replay_cache != NULL ? a->replay_cache : step->cache,
         .puts = a->append || a->replay_cache != NULL,
-        .shares = step->rows <= ATTN_SHARED_ROWS,
+        .batched = step->rows <= ATTN_BATCHED_ROWS,
     };
 }
 

@@ -83,8 +83,8 @@ static void pool_maps(struct attn_maps *maps, struct attn_pooling *pooled,
 
 /* Plans the pooled maps and gives each its share of `sums`, which may be NULL, for a batch; returns
  * the doubles that they take. */
-static size_t share_sums(struct attn_pooling *pooled, double *sums, size_t unit_tokens,
-                         size_t batch)
+static size_t assign_sums(struct attn_pooling *pooled, double *sums, size_t unit_tokens,
+                          size_t batch)
 {
     size_t used = 0;
     for (size_t i = 0; i < ATTN_POOLED_MAPS; i++) {
@@ -163,7 +163,7 @@ size_t attn_pool_sums(const struct attn_outputs *outputs, const struct attn_map_
     if (outputs->pool.rows == 0)
         return 0;
     struct attn_maps maps = maps_of(pooled, outputs, sizes);
-    return share_sums(pooled, NULL, maps.unit_tokens, sizes->batch);
+    return assign_sums(pooled, NULL, maps.unit_tokens, sizes->batch);
 }
 
 /* ---- Beginning ---- */
@@ -197,7 +197,7 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         status = invert_list(&out->row_index, workspace, selection->rows, selection->num_rows,
                              out->queries, "rows", error);
     if (status == ATTN_OK && pooled != NULL)
-        share_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);
+        assign_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);
     if (status == ATTN_OK && out->head_stats != NULL)
         status = check_targets(out, sizes->batch, error);
     if (status != ATTN_OK || out->head_stats == NULL)

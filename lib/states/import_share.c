@@ -80,7 +80,7 @@ enum attn_status attn_import_share_write(struct attn_import_share *share, struct
     size_t place = attn_cache_length(cache, layer) / ATTN_TILE;
     if (count == 0)
         return ATTN_OK;
-    if (attn_cache_shares(cache, layer))
+    if (attn_cache_shares_layer(cache, layer))
         return attn_cache_write(cache, layer, count, key, value, error);
     if (place < share->blocks) {
         const struct attn_cache_view from = attn_cache_view(share->from, layer);
