@@ -203,9 +203,9 @@ static enum attn_status choose_keys(const struct attn_pass *pass, struct attn_pr
     struct choice c = {
         .pass = pass, .problem = p, .words = words, .ranges = attn_ceil_div(words, TASK_TILES)};
     c.chosen =
-        attn_workspace_take(&engine->workspace, attn_mul(p->queries, words), sizeof *c.chosen);
+        attn_workspace_alloc(&engine->workspace, attn_mul(p->queries, words), sizeof *c.chosen);
     const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
-    c.scores = attn_workspace_take(&engine->workspace, attn_mul(step, keys), sizeof *c.scores);
+    c.scores = attn_workspace_alloc(&engine->workspace, attn_mul(step, keys), sizeof *c.scores);
     if (c.chosen == NULL || c.scores == NULL)
         return ATTN_NO_MEMORY;
     for (; c.first < p->queries; c.first += c.count) {

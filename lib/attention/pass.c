@@ -63,7 +63,7 @@ size_t attn_pass_row_floats(size_t *batched, const struct attn_layer_spec *spec)
 }
 
 /* Takes the buffers of rows; false where memory is short. */
-static bool take_rows(struct attn_pass *pass)
+static bool alloc_rows(struct attn_pass *pass)
 {
     const size_t rows[ROWS] = {[QUERY_ROWS] = pass->query_rows,
                                [KEY_ROWS] = pass->key_rows,
@@ -72,14 +72,14 @@ static bool take_rows(struct attn_pass *pass)
                                [BATCHED_ROWS] = pass->batched_rows,
                                [OUTPUT_ROWS] = pass->output_rows};
     struct buffer buffers[BUFFERS];
-    bool taken = true;
+    bool allocated = true;
     list_buffers(buffers, &pass->layer->spec);
     for (size_t i = 0; i < BUFFERS; i++) {
         float **buffer = (float **)(void *)((char *)pass + buffers[i].offset);
         *buffer =
-            attn_workspace_take(&pass->engine->workspace,
-                                attn_mul(rows[buffers[i].rows], buffers[i].width), sizeof(float));
-        taken = taken && *buffer != NULL;
+            attn_workspace_alloc(&pass->engine->workspace,
+                                 attn_mul(rows[buffers[i].rows], buffers[i].width), sizeof(float));
+        allocated = allocated && *buffer != NULL;
     }
     if (pass->layer->q_a.out == 0)
         pass->q_a = pass->q;
@@ -87,7 +87,7 @@ static bool take_rows(struct attn_pass *pass)
         pass->head_k = pass->k;
         pass->head_v = pass->v;
     }
-    return taken;
+    return allocated;
 }
 
 /* The order of calls in the buffers: those that share both products, those that share the first,
@@ -128,7 +128,7 @@ enum attn_status attn_call_prepare(struct attn_call *call, struct attn_workspace
                                          .columns = call->keys + extra};
     const size_t positions = attn_mul(call->batch, attn_add(call->keys, call->queries));
     if (attn_mask_needs_positions(call->modifiers, call->mask->position_bias) &&
-        (call->positions = attn_workspace_take(workspace, positions, sizeof *call->positions)) ==
+        (call->positions = attn_workspace_alloc(workspace, positions, sizeof *call->positions)) ==
             NULL)
         return attn_fail_memory(call->error, attn_mul(positions, sizeof *call->positions));
     return attn_maps_init(&call->maps, workspace, call->outputs, &sizes, call->error);
@@ -145,7 +145,7 @@ static enum attn_status set_frequencies(struct attn_call *c, const struct attn_p
     if (c->inv_freq == NULL || !attn_rope_is_rescaled(rope, length))
         return ATTN_OK;
     float *rescaled =
-        attn_workspace_take(&pass->engine->workspace, rope->dim / 2, sizeof *rescaled);
+        attn_workspace_alloc(&pass->engine->workspace, rope->dim / 2, sizeof *rescaled);
     if (rescaled == NULL)
         return attn_fail_memory(c->error, rope->dim / 2 * sizeof *rescaled);
     attn_rope_frequencies(rescaled, rope, length);
@@ -177,12 +177,12 @@ enum attn_status attn_pass_begin(struct attn_pass *pass)
         sequences += pass->calls[i].count;
     if (pass->layer->spec.differential.lambda_init != 0)
         sequences *= 2;
-    const bool taken = take_rows(pass);
+    const bool allocated = alloc_rows(pass);
     pass->products =
-        attn_workspace_take(workspace, attn_call_products(&pass->layer->spec) * (pass->count + 1),
-                            sizeof *pass->products);
-    pass->problems = attn_workspace_take(workspace, sequences, sizeof *pass->problems);
-    if (!taken || pass->products == NULL || pass->problems == NULL)
+        attn_workspace_alloc(workspace, attn_call_products(&pass->layer->spec) * (pass->count + 1),
+                             sizeof *pass->products);
+    pass->problems = attn_workspace_alloc(workspace, sequences, sizeof *pass->problems);
+    if (!allocated || pass->products == NULL || pass->problems == NULL)
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < pass->count; i++) {
         struct attn_call *c = &pass->calls[i];

@@ -12,7 +12,7 @@ static enum attn_status invert_list(const uint32_t **out, struct attn_workspace 
                                     const size_t *list, size_t count, size_t limit,
                                     const char *param, struct attn_error *error)
 {
-    uint32_t *indices = attn_workspace_take(workspace, limit, sizeof *indices);
+    uint32_t *indices = attn_workspace_alloc(workspace, limit, sizeof *indices);
     if (indices == NULL)
         return attn_fail_memory(error, limit * sizeof *indices);
     if (count == 0)
@@ -175,7 +175,7 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
     const struct attn_selection *selection = &outputs->selection;
     struct attn_pooling *pooled = NULL;
     if (outputs->pool.rows > 0 &&
-        (pooled = attn_workspace_take(workspace, ATTN_POOLED_MAPS, sizeof *pooled)) == NULL)
+        (pooled = attn_workspace_alloc(workspace, ATTN_POOLED_MAPS, sizeof *pooled)) == NULL)
         return attn_fail_memory(error, ATTN_POOLED_MAPS * sizeof *pooled);
     *out = maps_of(pooled, outputs, sizes);
     if ((out->top_index == NULL) != (out->top_weight == NULL))
@@ -204,9 +204,9 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         return status;
     const size_t count = attn_mul(attn_mul(sizes->batch, out->num_heads), out->queries);
     const size_t shares = attn_mul(count, out->num_target_groups);
-    out->row_stats = attn_workspace_take(workspace, count, sizeof *out->row_stats);
+    out->row_stats = attn_workspace_alloc(workspace, count, sizeof *out->row_stats);
     if (shares > 0)
-        out->group_shares = attn_workspace_take(workspace, shares, sizeof *out->group_shares);
+        out->group_shares = attn_workspace_alloc(workspace, shares, sizeof *out->group_shares);
     if (out->row_stats == NULL || (shares > 0 && out->group_shares == NULL))
         return attn_fail_memory(error, count * sizeof *out->row_stats);
     return ATTN_OK;

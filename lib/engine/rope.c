@@ -29,7 +29,8 @@ static float linear(const struct attn_rope_spec *spec, float period, size_t i, i
     return 1.0f / period / (float)spec->factor;
 }
 
-/* The index, as a real number, of the pair that makes `rotations` rotations within the trained length. */
+/* The index, as a real number, of the pair that makes so many rotations within the trained
+ * length. */
 static double yarn_pair(const struct attn_rope_spec *spec, double rotations)
 {
     return (double)spec->dim * log(spec->original_max_position / (rotations * TWO_PI)) /

@@ -40,7 +40,7 @@ static const struct attn_gguf_name bert_names[] = {
 /* ---- Architectures --------------------------------------------------------------------------- */
 
 #define LAYERS .module = "model.layers.", .member = ".self_attn.", .names = decoder_names
-#define DECODER(takes_too) LAYERS, .takes = "num_key_value_heads rope_theta " takes_too
+#define DECODER(more_members) LAYERS, .members = "num_key_value_heads rope_theta " more_members
 
 static const struct attn_gguf_architecture architectures[] = {
     {"llama", "llama", DECODER("head_dim attention_bias"), .permuted = true,
@@ -67,11 +67,11 @@ static const struct attn_gguf_architecture architectures[] = {
     {"glm4", "glm4", DECODER("head_dim attention_bias partial_rotary_factor")},
     {"gpt-oss", "gpt_oss", DECODER("head_dim"), .other_type = "gpt_oss", .period = 2,
      .window = ATTN_GGUF_WINDOW_NEEDED, .yarn = "\"truncate\": false"},
-    {"deepseek2", "deepseek_v2", LAYERS, .takes = "kv_lora_rank rope_theta",
+    {"deepseek2", "deepseek_v2", LAYERS, .members = "kv_lora_rank rope_theta",
      .other_type = "deepseek_v3", .more_types = "kimi_k2 glm4_moe_lite"},
-    {"gpt2", "gpt2", .module = "h.", .member = ".attn.", .names = gpt2_names, .takes = ""},
+    {"gpt2", "gpt2", .module = "h.", .member = ".attn.", .names = gpt2_names, .members = ""},
     {"bert", "bert", .module = "encoder.layer.", .member = ".attention.", .names = bert_names,
-     .takes = "", .encoder = true, .more_types = "roberta xlm-roberta camembert"},
+     .members = "", .encoder = true, .more_types = "roberta xlm-roberta camembert"},
 };
 #define NUM_ARCHITECTURES (sizeof architectures / sizeof architectures[0])
 
@@ -133,7 +133,7 @@ static void put_keys(struct attn_gguf_text *w)
 {
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct key *key = &keys[i];
-        if (key->presence != OF_ALL && !attn_gguf_takes(w, key->published))
+        if (key->presence != OF_ALL && !attn_gguf_has_member(w, key->published))
             continue;
         if (key->presence != OPTIONAL)
             attn_gguf_need_key(w, key->file);
@@ -143,12 +143,12 @@ static void put_keys(struct attn_gguf_text *w)
             attn_gguf_put_number(w, key->published, attn_gguf_read_number(w, key->file, 0));
     }
     const size_t heads = attn_gguf_read_size(w, "attention.head_count", 0);
-    if (attn_gguf_takes(w, "num_key_value_heads"))
+    if (attn_gguf_has_member(w, "num_key_value_heads"))
         attn_gguf_put(w, ", \"num_key_value_heads\": %zu",
                       attn_gguf_read_size(w, "attention.head_count_kv", heads));
-    else if (!attn_gguf_takes(w, "kv_lora_rank"))
+    else if (!attn_gguf_has_member(w, "kv_lora_rank"))
         attn_gguf_want_size(w, "attention.head_count_kv", heads, "attention.head_count");
-    if (attn_gguf_takes(w, "attention_bias"))
+    if (attn_gguf_has_member(w, "attention_bias"))
         attn_gguf_put(w, ", \"attention_bias\": %s",
                       attn_gguf_find_in(w->parts, w->num_parts, "blk.0.attn_q.bias") != NULL
                           ? "true"
@@ -160,7 +160,7 @@ static void put_rotated(struct attn_gguf_text *w, size_t head)
 {
     const size_t rotated = attn_gguf_read_size(w, "rope.dimension_count", head);
     double part = (double)rotated / (double)head;
-    if (!attn_gguf_takes(w, "partial_rotary_factor")) {
+    if (!attn_gguf_has_member(w, "partial_rotary_factor")) {
         attn_gguf_want_size(w, "rope.dimension_count", head, "the width of a head");
         return;
     }
@@ -183,18 +183,18 @@ static size_t put_widths(struct attn_gguf_text *w)
     if (w->status != ATTN_OK)
         return 0;
     attn_gguf_want_size(w, "attention.value_length", head, "the width of keys");
-    if (head != own || attn_gguf_takes(w, "head_dim"))
+    if (head != own || attn_gguf_has_member(w, "head_dim"))
         attn_gguf_put(w, ", \"head_dim\": %zu", head);
     /* Gemma's models of 27 billion weights divide by another width. */
     const bool large = strcmp(w->architecture->name, "gemma2") == 0 ? layers == 46 : layers == 62;
-    if (attn_gguf_takes(w, "query_pre_attn_scalar"))
+    if (attn_gguf_has_member(w, "query_pre_attn_scalar"))
         attn_gguf_put(w, ", \"query_pre_attn_scalar\": %zu", large ? own : head);
-    if (attn_gguf_takes(w, "attention_multiplier")) {
+    if (attn_gguf_has_member(w, "attention_multiplier")) {
         const double scale = attn_gguf_read_number(w, "attention.scale", 0);
         attn_gguf_put_number(w, "attention_multiplier",
                              scale != 0 ? scale : 1 / sqrt((double)head));
     }
-    if (attn_gguf_takes(w, "rope_theta"))
+    if (attn_gguf_has_member(w, "rope_theta"))
         put_rotated(w, head);
     return head;
 }
@@ -316,7 +316,7 @@ static void check_keys(struct attn_gguf_text *w)
 static void put_config(struct attn_gguf_config *out, struct attn_gguf_text *w)
 {
     const struct attn_gguf_architecture *architecture = w->architecture;
-    const bool latent = attn_gguf_takes(w, "kv_lora_rank"), causal = !architecture->encoder;
+    const bool latent = attn_gguf_has_member(w, "kv_lora_rank"), causal = !architecture->encoder;
     const bool sliding = slides(w);
     const bool other =
         sliding || (latent && attn_gguf_read_number(w, "expert_gating_func", 0) == SIGMOID);
@@ -334,7 +334,7 @@ static void put_config(struct attn_gguf_config *out, struct attn_gguf_text *w)
         put_window(w);
     else if (architecture->full != NULL)
         attn_gguf_put(w, ", %s", architecture->full);
-    if (attn_gguf_takes(w, "rope_theta"))
+    if (attn_gguf_has_member(w, "rope_theta"))
         attn_gguf_put_rope(w);
     if ((attn_gguf_read_number(w, "attention.causal", causal) != 0) != causal)
         ATTN_GGUF_FAIL(w, ATTN_UNSUPPORTED, "attention.causal",

@@ -35,9 +35,9 @@ void attn_gguf_put_number(struct attn_gguf_text *w, const char *member, double n
     attn_gguf_put(w, ", \"%s\": %s", member, digits);
 }
 
-bool attn_gguf_takes(const struct attn_gguf_text *w, const char *member)
+bool attn_gguf_has_member(const struct attn_gguf_text *w, const char *member)
 {
-    return attn_text_place_of(w->architecture->takes, member) != 0;
+    return attn_text_place_of(w->architecture->members, member) != 0;
 }
 
 const struct attn_gguf_value *attn_gguf_find_key(struct attn_gguf_text *w, const char *key)

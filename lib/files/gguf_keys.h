@@ -24,7 +24,7 @@ struct attn_gguf_text {
          (w)->status != ATTN_OK ? (w)->status : attn_fail((w)->error, code, param, __VA_ARGS__))
 
 /* Whether the configuration of the architecture has the member. */
-bool attn_gguf_takes(const struct attn_gguf_text *w, const char *member);
+bool attn_gguf_has_member(const struct attn_gguf_text *w, const char *member);
 
 void attn_gguf_put(struct attn_gguf_text *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -45,7 +45,7 @@ static void put_yarn(struct attn_gguf_text *w, double factor, double attention)
         ATTN_GGUF_FAIL(w, ATTN_UNSUPPORTED, "rope.scaling.yarn_ext_factor",
                        "%s.rope.scaling.yarn_ext_factor is %g, wanted is 1", w->architecture->name,
                        extrapolation);
-    if (attn_gguf_takes(w, "kv_lora_rank")) {
+    if (attn_gguf_has_member(w, "kv_lora_rank")) {
         if (attention != 1 || given != 0)
             ATTN_GGUF_FAIL(w, ATTN_UNSUPPORTED, "rope.scaling.attn_factor",
                            "an attn_factor of YaRN is not read for %s", w->architecture->name);
@@ -107,7 +107,7 @@ void attn_gguf_put_rope(struct attn_gguf_text *w)
     const char *type = scaling_type(&factor, w, &lists);
     const double theta = attn_gguf_read_number(w, "rope.freq_base", 10000);
     const double attention = attn_gguf_read_number(w, "rope.scaling.attn_factor", 1);
-    const double beta = attn_gguf_takes(w, "llama_4_scaling_beta")
+    const double beta = attn_gguf_has_member(w, "llama_4_scaling_beta")
                             ? attn_gguf_read_number(w, "attention.temperature_scale", 0)
                             : 0;
     const size_t length = attn_gguf_read_size(w, "context_length", 0);
@@ -116,7 +116,7 @@ void attn_gguf_put_rope(struct attn_gguf_text *w)
     if (w->status != ATTN_OK)
         return;
     attn_gguf_put_number(w, "rope_theta", theta);
-    if (!attn_gguf_takes(w, "rope_local_base_freq") &&
+    if (!attn_gguf_has_member(w, "rope_local_base_freq") &&
         attn_gguf_read_number(w, "rope.freq_base_swa", theta) != theta)
         ATTN_GGUF_FAIL(
             w, ATTN_UNSUPPORTED, "rope.freq_base_swa",
@@ -129,7 +129,7 @@ void attn_gguf_put_rope(struct attn_gguf_text *w)
             "%s.rope.scaling.finetuned is false: the model has no RoPE, and is not read from GGUF "
             "files",
             w->architecture->name);
-    if (original != 0 && longrope && attn_gguf_takes(w, "original_max_position_embeddings"))
+    if (original != 0 && longrope && attn_gguf_has_member(w, "original_max_position_embeddings"))
         attn_gguf_put(w, ", \"original_max_position_embeddings\": %zu", original);
     attn_gguf_put(w, ", \"rope_scaling\": {\"rope_type\": \"%s\"", type);
     if (original != 0)

@@ -36,9 +36,9 @@
 struct stream {
     const struct attn_zip_member *member; /* NULL: none is being read */
     size_t position;                      /* the byte of the member that comes next */
-    size_t data, taken; /* where its data begin in the file, and bytes of them read so far */
-    uint32_t checksum;  /* of the bytes before `position` */
-    bool inflates;      /* zlib's state is in use */
+    size_t data, consumed; /* where its data begin in the file, and bytes of them read so far */
+    uint32_t checksum;     /* of the bytes before `position` */
+    bool inflates;         /* zlib's state is in use */
     z_stream z;
 };
 
@@ -352,12 +352,12 @@ static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
     s->z.avail_out = (unsigned)count;
     while (s->z.avail_out > 0) {
         if (s->z.avail_in == 0) {
-            const size_t left = attn_min(s->member->packed - s->taken, PIECE);
-            if (!read_at(zip->in, zip, s->data + s->taken, left))
+            const size_t left = attn_min(s->member->packed - s->consumed, PIECE);
+            if (!read_at(zip->in, zip, s->data + s->consumed, left))
                 return false;
             s->z.next_in = zip->in;
             s->z.avail_in = (unsigned)left;
-            s->taken += left;
+            s->consumed += left;
         }
         const int code = inflate(&s->z, Z_NO_FLUSH);
         if (code == Z_MEM_ERROR)

@@ -150,7 +150,7 @@ static enum attn_status project_heads(struct attn_engine *engine, const struct a
 {
     const size_t heads = layer->spec.num_heads;
     struct attn_projection *products =
-        attn_workspace_take(&engine->workspace, heads, sizeof *products);
+        attn_workspace_alloc(&engine->workspace, heads, sizeof *products);
     if (products == NULL)
         return ATTN_NO_MEMORY;
     for (size_t h = 0; h < heads; h++) {
@@ -168,7 +168,7 @@ enum attn_status attn_mla_expand(struct attn_engine *engine, const struct attn_l
     const struct head_products keys = {latent, k, rank, 0, spec->head_dim, rows};
     const struct head_products values = {latent, v, rank, 0, spec->value_head_dim, rows};
     struct attn_projection *products =
-        attn_workspace_take(&engine->workspace, 2 * heads, sizeof *products);
+        attn_workspace_alloc(&engine->workspace, 2 * heads, sizeof *products);
     if (products == NULL)
         return ATTN_NO_MEMORY;
     for (size_t h = 0; h < heads; h++) {

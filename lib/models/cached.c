@@ -148,7 +148,7 @@ static enum attn_status use_file(struct attn_model *model, const struct cache *c
     return status;
 }
 
-static bool take_layer(void *context, struct attn_layer *layer)
+static bool write_layer(void *context, struct attn_layer *layer)
 {
     struct attn_weights_writer *writer = context;
     attn_layer_visit(layer, write_array, writer);
@@ -167,7 +167,7 @@ static enum attn_status write_file(int *code, struct attn_model *model, const st
     attn_weights_tidy(cache->directory, cache->label, cache->name);
     attn_weights_writer_begin(&writer, cache->directory, cache->name, cache->data);
     if (writer.code == 0)
-        status = attn_model_load_layers(model, take_layer, &writer, error);
+        status = attn_model_load_layers(model, write_layer, &writer, error);
     if (status == ATTN_OK && writer.code == 0 && make_key(&after, model, error) &&
         memcmp(after.key, cache->key, sizeof after.key) == 0)
         attn_weights_writer_end(&writer, cache->key, model->fingerprint);

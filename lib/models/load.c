@@ -378,7 +378,7 @@ void attn_model_unload(struct attn_model *model)
     attn_weights_file_close(&model->mapped);
 }
 
-enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_layer *take,
+enum attn_status attn_model_load_layers(struct attn_model *model, attn_layer_loaded *loaded,
                                         void *context, struct attn_error *error)
 {
     uint64_t hash = 0;
@@ -390,7 +390,7 @@ enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_laye
             continue;
         loading.is_last = i + 1 == model->num_resident;
         status = load_resident(&hash, &loading, i, error);
-        if (status == ATTN_OK && take != NULL && !take(context, &model->layers[i]))
+        if (status == ATTN_OK && loaded != NULL && !loaded(context, &model->layers[i]))
             break;
     }
     attn_pool_close(loading.pool);

@@ -80,7 +80,7 @@ static enum attn_status copy_notes(struct attn_export *export, const struct attn
     return ATTN_OK;
 }
 
-static enum attn_status take_notes(struct attn_export *export, const struct attn_note *notes,
+static enum attn_status make_notes(struct attn_export *export, const struct attn_note *notes,
                                    size_t count, struct attn_error *error)
 {
     if (count > ATTN_MAX_NOTES)
@@ -230,7 +230,7 @@ enum attn_status attn_export_open(struct attn_export **out, const struct attn_ca
     attn_checksum_init(&export->sum);
     enum attn_status status = read_lengths(export, error);
     if (status == ATTN_OK)
-        status = take_notes(export, notes, num_notes, error);
+        status = make_notes(export, notes, num_notes, error);
     if (status == ATTN_OK)
         status = make_header(export, error);
     skip_empty(export);
