@@ -30,7 +30,7 @@
 #define STORED 0
 #define DEFLATED 8
 #define MOST_EXPANSION 1032 /* bytes that a byte of deflated data can become */
-#define PIECE 65536         /* bytes read at a time */
+#define CHUNK 65536         /* bytes read at a time */
 #define INFLATE_BYTES 49152 /* of zlib for one member, about */
 
 struct stream {
@@ -52,7 +52,7 @@ struct attn_zip {
     struct stream stream;
     enum attn_status status; /* of the call that is running, and its error */
     struct attn_error *error;
-    unsigned char in[PIECE], skipped[PIECE];
+    unsigned char in[CHUNK], skipped[CHUNK];
 };
 
 /* All three return false, with the error in zip->status and what zip->error points to. */
@@ -344,7 +344,7 @@ static bool begin(struct attn_zip *zip, const struct attn_zip_member *member)
     return true;
 }
 
-/* Expands the next `count` bytes, at most PIECE. */
+/* Expands the next `count` bytes, at most CHUNK. */
 static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
 {
     struct stream *s = &zip->stream;
@@ -352,7 +352,7 @@ static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
     s->z.avail_out = (unsigned)count;
     while (s->z.avail_out > 0) {
         if (s->z.avail_in == 0) {
-            const size_t left = attn_min(s->member->packed - s->consumed, PIECE);
+            const size_t left = attn_min(s->member->packed - s->consumed, CHUNK);
             if (!read_at(zip->in, zip, s->data + s->consumed, left))
                 return false;
             s->z.next_in = zip->in;
@@ -368,7 +368,7 @@ static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
     return true;
 }
 
-/* Reads the next `count` bytes, at most PIECE; compares the checksum at the member's end. */
+/* Reads the next `count` bytes, at most CHUNK; compares the checksum at the member's end. */
 static bool read_next(unsigned char *out, struct attn_zip *zip, size_t count)
 {
     struct stream *s = &zip->stream;
@@ -390,10 +390,10 @@ enum attn_status attn_zip_read(void *out, struct attn_zip *zip,
     zip->error = error;
     bool read = (s->member == member && s->position <= first) || begin(zip, member);
     while (read && s->position < first)
-        read = read_next(zip->skipped, zip, attn_min(first - s->position, PIECE));
-    for (size_t piece; read && count > 0; next += piece, count -= piece) {
-        piece = attn_min(count, PIECE);
-        read = read_next(next, zip, piece);
+        read = read_next(zip->skipped, zip, attn_min(first - s->position, CHUNK));
+    for (size_t chunk; read && count > 0; next += chunk, count -= chunk) {
+        chunk = attn_min(count, CHUNK);
+        read = read_next(next, zip, chunk);
     }
     if (read)
         return ATTN_OK;
