@@ -146,17 +146,17 @@ static void norm_rope_row(const struct attn_pass *pass, struct attn_call *c, siz
         copy_heads(row.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
         copy_heads(row.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
     }
-    const struct attn_place place = {
+    const struct attn_token token = {
         .position = ids ? ids[c->first * c->queries + i] : (int64_t)slot,
         .slot = slot,
         .grid = c->modifiers->grid,
     };
-    bool within = attn_qkv_norm_rope(row, layer, kernels, c->inv_freq, &place);
+    bool within = attn_qkv_norm_rope(row, layer, kernels, c->inv_freq, &token);
     if (layer->index_k.out > 0)
         within = attn_index_norm_rope(has_query ? pass->index_q + r * layer->index_q.out : NULL,
                                       pass->index_w + r * layer->index_w.out,
                                       has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
-                                      c->inv_freq, place.position) &&
+                                      c->inv_freq, token.position) &&
                  within;
     if (has_query && spec->position_bias.gated) {
         float *gates = pass->position_gates + r * spec->num_heads;

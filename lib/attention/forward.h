@@ -137,18 +137,18 @@ struct attn_qkv {
 
 /* Where a token stands: its position; its index in its sequence; and, in a layer that rotates by a
  * grid of patches, the grid's rows and columns, else NULL. */
-struct attn_place {
+struct attn_token {
     int64_t position;
     size_t slot;
     const size_t *grid; /* [2] */
 };
 
-/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k to their place
- * by the frequencies inv_freq (NULL: no rotation), scales q where the layer does by its position or
- * slot, and checks q, k and v.  False where a number is beyond ATTN_MAX_MAGNITUDE. */
+/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k by their
+ * position and the frequencies inv_freq (NULL: no rotation), scales q where the layer does by its
+ * position or slot, and checks q, k and v.  False where a number is beyond ATTN_MAX_MAGNITUDE. */
 bool attn_qkv_norm_rope(struct attn_qkv row, const struct attn_layer *layer,
                         const struct attn_kernels *kernels, const float *inv_freq,
-                        const struct attn_place *place);
+                        const struct attn_token *token);
 
 /* gates [H]: the factors of a gated position bias for a query made of hidden state x [E]. */
 void attn_position_gates(float *gates, const struct attn_layer *layer, const float *x);

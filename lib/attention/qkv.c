@@ -86,13 +86,13 @@ static bool norm_rope_latent(struct attn_qkv row, const struct attn_layer *layer
 
 bool attn_qkv_norm_rope(struct attn_qkv row, const struct attn_layer *layer,
                         const struct attn_kernels *kernels, const float *inv_freq,
-                        const struct attn_place *place)
+                        const struct attn_token *token)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
-    const int64_t position = place->position;
-    const size_t slot = place->slot, prefix = spec->rope.grid_prefix;
+    const int64_t position = token->position;
+    const size_t slot = token->slot, prefix = spec->rope.grid_prefix;
     if (attn_layer_is_latent(layer))
         return norm_rope_latent(row, layer, kernels, inv_freq, position, slot);
     for (size_t i = 0; spec->key_multiplier != 0 && i < k_heads * spec->head_dim; i++)
@@ -111,7 +111,7 @@ bool attn_qkv_norm_rope(struct attn_qkv row, const struct attn_layer *layer,
     if (inv_freq != NULL && slot >= prefix) { /* what stands before patches does not rotate */
         float cos_sin[ATTN_MAX_HEAD_DIM];
         if (prefix > 0)
-            attn_rope_grid_cos_sin(cos_sin, &spec->rope, inv_freq, slot - prefix, place->grid);
+            attn_rope_grid_cos_sin(cos_sin, &spec->rope, inv_freq, slot - prefix, token->grid);
         else
             attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position,
                               inv_freq != layer->inv_freq);

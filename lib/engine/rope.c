@@ -140,10 +140,10 @@ void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const 
 void attn_rope_grid_cos_sin(float *cos_sin, const struct attn_rope_spec *spec,
                             const float *inv_freq, size_t patch, const size_t grid[2])
 {
-    const size_t half = spec->dim / 2, place[2] = {patch / grid[1], patch % grid[1]};
+    const size_t half = spec->dim / 2, cell[2] = {patch / grid[1], patch % grid[1]};
     for (size_t i = 0; i < half; i++) {
         const size_t side = i < half / 2 ? 0 : 1; /* rows, then columns */
-        const float at = 2 * (((float)place[side] + 0.5f) / (float)grid[side]) - 1;
+        const float at = 2 * (((float)cell[side] + 0.5f) / (float)grid[side]) - 1;
         const double angle = (double)((float)TWO_PI * at * inv_freq[i]);
         cos_sin[i] = (float)cos(angle);
         cos_sin[half + i] = (float)sin(angle);

@@ -371,7 +371,7 @@ enum attn_status attn_weights_list(struct attn_read_ahead *ahead,
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct attn_tensor *tensor = &bindings.items[i].tensor;
         size_t offset, bytes;
-        const int file = attn_tensor_place(&offset, &bytes, tensor);
+        const int file = attn_tensor_extent(&offset, &bytes, tensor);
         if (bindings.items[i].pattern->role == ATTN_ROLE_WEIGHT)
             attn_read_ahead_add(ahead, file, offset, bytes);
     }

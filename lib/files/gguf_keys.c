@@ -37,7 +37,7 @@ void attn_gguf_put_number(struct attn_gguf_text *w, const char *member, double n
 
 bool attn_gguf_has_member(const struct attn_gguf_text *w, const char *member)
 {
-    return attn_text_place_of(w->architecture->members, member) != 0;
+    return attn_text_word_number(w->architecture->members, member) != 0;
 }
 
 const struct attn_gguf_value *attn_gguf_find_key(struct attn_gguf_text *w, const char *key)

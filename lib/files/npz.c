@@ -361,16 +361,16 @@ static enum attn_status read_chunk(float *out, struct attn_npz *npz,
                      "array '%.96s': element %zu is not finite", entry->name, first + i);
 }
 
-/* The place in C order of element i of Fortran's order, whose first index runs fastest. */
-static size_t place_of(const struct attn_tensor_entry *entry, size_t i, size_t count)
+/* The index in C order of element i of Fortran's order, whose first index runs fastest. */
+static size_t c_index(const struct attn_tensor_entry *entry, size_t i, size_t count)
 {
-    size_t place = 0, stride = count;
+    size_t index = 0, stride = count;
     for (size_t d = 0; d < entry->ndim; d++) {
         stride /= entry->shape[d];
-        place += i % entry->shape[d] * stride;
+        index += i % entry->shape[d] * stride;
         i /= entry->shape[d];
     }
-    return place;
+    return index;
 }
 
 /* Reads all of an array in Fortran's order, `count` elements, into npz->numbers. */
@@ -388,7 +388,7 @@ static enum attn_status order(struct attn_npz *npz, const struct array *array, s
         size_t length = attn_min(count - at, CHUNK);
         status = read_chunk(chunk, npz, &array->entry, at, length, error);
         for (size_t i = 0; status == ATTN_OK && i < length; i++)
-            npz->numbers[place_of(&array->entry, at + i, count)] = chunk[i];
+            npz->numbers[c_index(&array->entry, at + i, count)] = chunk[i];
     }
     if (status == ATTN_OK)
         npz->ordered = array;

@@ -91,8 +91,8 @@ static void read_bytes(struct decoder *p, void *to, const struct attn_stored *st
 }
 
 /* Reads numbers of the tensor, from number `first` on. */
-static void read_numbers(struct decoder *p, float *out, const struct attn_stored *from, size_t first,
-                         size_t count)
+static void read_numbers(struct decoder *p, float *out, const struct attn_stored *from,
+                         size_t first, size_t count)
 {
     const char *dtype = from->entry->dtype->name;
     const size_t size = from->entry->dtype->bits / 8;
@@ -171,8 +171,8 @@ static unsigned code_at(const uint8_t *stream, size_t i, unsigned bits)
     return (byte[0] | high << 8) >> bit % 8 & ((1u << bits) - 1);
 }
 
-/* The place in a word of AWQ of output i of eight. */
-static const uint8_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+/* Where output i of eight lies in a word of AWQ. */
+static const uint8_t awq_order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 /* A line g of words holds the zero points of `each` rows in every word. */
 static void read_zeros_of_group(struct decoder *p, size_t g)
@@ -181,8 +181,8 @@ static void read_zeros_of_group(struct decoder *p, size_t g)
     const size_t each = 32 / w->bits, line = w->out / each * 4, begin = p->first / each * 4;
     read_bytes(p, p->raw, &w->zeros, g * line + begin, 4 * words_across(w, p->first, p->rows));
     for (size_t r = 0; r < p->rows; r++) {
-        const size_t at = p->first % each + r, place = at % each;
-        const size_t in_word = w->zero_order == ATTN_ZERO_AWQ ? awq_place[place] : place;
+        const size_t at = p->first % each + r, within = at % each;
+        const size_t in_word = w->zero_order == ATTN_ZERO_AWQ ? awq_order[within] : within;
         p->zeros[g * p->rows + r] =
             (float)((code_at(p->raw + at / each * 4, in_word, w->bits) + w->zero_more) &
                     ((1u << w->bits) - 1));
@@ -266,8 +266,8 @@ static void decode_row(const struct decoder *p, float *restrict out, size_t r)
     size_t c = 0;
     if (w->code_order == ATTN_CODES_BY_OUTPUT) {
         const size_t at = p->first % 8 + r;
-        const uint8_t *bytes = row + at / 8 * in * 4 + awq_place[at % 8] / 2;
-        const unsigned shift = awq_place[at % 8] % 2 * 4u;
+        const uint8_t *bytes = row + at / 8 * in * 4 + awq_order[at % 8] / 2;
+        const unsigned shift = awq_order[at % 8] % 2 * 4u;
         for (; c < in; c++)
             out[c] = values[bytes[4 * c] >> shift & 15];
     } else if (w->code_order == ATTN_CODES_ALL) { /* odd rows may begin within a byte */
@@ -320,11 +320,11 @@ static enum attn_status decode_rows(float *out, const struct attn_quantized *w, 
     const size_t numbers = most_scales(w, rows), bytes = most_code_bytes(w, rows);
     const size_t raw = most_raw_bytes(w, rows);
     struct decoder p = {.w = w,
-                      .first = first,
-                      .rows = rows,
-                      .row_step = w->scales_by_group ? 1 : w->groups,
-                      .group_step = w->scales_by_group ? rows : 1,
-                      .error = error};
+                        .first = first,
+                        .rows = rows,
+                        .row_step = w->scales_by_group ? 1 : w->groups,
+                        .group_step = w->scales_by_group ? rows : 1,
+                        .error = error};
     float *room = attn_alloc(3 * numbers, sizeof *room);
     p.raw = attn_alloc(raw + bytes, 1);
     if (room == NULL || p.raw == NULL) {

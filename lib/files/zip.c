@@ -134,14 +134,14 @@ static bool find_directory(struct directory *out, struct attn_zip *zip, unsigned
         const unsigned char *end = tail + at;
         if (four(end) != END_MARK || two(end + 20) != length - at - END_SIZE)
             continue;
-        const size_t place = zip->size - length + at;
+        const size_t offset = zip->size - length + at;
         *out = (struct directory){four(end + 16), four(end + 12), two(end + 10)};
         if (two(end + 4) != 0 || two(end + 6) != 0 || two(end + 8) != two(end + 10))
             return fail(zip, "an archive of several parts");
         if ((out->count == 0xffff || out->size == IN_ZIP64 || out->offset == IN_ZIP64) &&
-            !read_end64(out, zip, place))
+            !read_end64(out, zip, offset))
             return false;
-        return (out->size <= place && out->offset <= place - out->size) ||
+        return (out->size <= offset && out->offset <= offset - out->size) ||
                fail(zip, "the central directory is not inside the file");
     }
     return fail(zip, "not a ZIP archive: no end record");

@@ -79,7 +79,7 @@ static void *write_array(void *context, void *array, size_t bytes)
     return array;
 }
 
-static void *place_array(void *context, void *array, size_t bytes)
+static void *map_array(void *context, void *array, size_t bytes)
 {
     char **next = context, *here = *next;
     (void)array;
@@ -111,7 +111,7 @@ static enum attn_status measure(size_t *out, const struct attn_model *model,
 }
 
 /* Makes all layers of the arrays that stand in `next`. */
-static enum attn_status place_layers(struct attn_model *model, char *next, struct attn_error *error)
+static enum attn_status map_layers(struct attn_model *model, char *next, struct attn_error *error)
 {
     for (size_t i = 0; i < model->num_resident; i++) {
         if (attn_model_weights_of(model, i) != i)
@@ -120,7 +120,7 @@ static enum attn_status place_layers(struct attn_model *model, char *next, struc
             attn_layer_init_packed(&model->layers[i], &model->specs[i], error);
         if (status != ATTN_OK)
             return status;
-        attn_layer_visit(&model->layers[i], place_array, &next);
+        attn_layer_visit(&model->layers[i], map_array, &next);
         if ((status = attn_layer_derive(&model->layers[i], error)) != ATTN_OK)
             return status;
     }
@@ -140,7 +140,7 @@ static enum attn_status use_file(struct attn_model *model, const struct cache *c
     model->directory = openat(cache->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     memcpy(model->weights_name, cache->name, sizeof model->weights_name);
     memcpy(model->fingerprint, model->mapped.fingerprint, sizeof model->fingerprint);
-    status = place_layers(model, model->mapped.memory + ATTN_WEIGHTS_HEADER, error);
+    status = map_layers(model, model->mapped.memory + ATTN_WEIGHTS_HEADER, error);
     if (status == ATTN_OK)
         attn_model_loaded(model);
     else

@@ -73,7 +73,7 @@ struct attn_import_share {
 };
 
 /* attn_cache_write of up to ATTN_TILE tokens to a layer whose length is a multiple of that.  The
- * cache adopts the block of `share` where that block holds the same tokens; else it takes a block
+ * cache shares the block of `share` where that block holds the same tokens; else it takes a block
  * of its own, and so do all writes after this one, unless a window of `from` has forgotten it.
  * Errors: as attn_cache_write. */
 enum attn_status attn_import_share_write(struct attn_import_share *share, struct attn_cache *cache,

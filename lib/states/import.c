@@ -399,14 +399,14 @@ static enum attn_status write_piece(struct attn_import *import, size_t count, co
                                     const float *value, struct attn_error *error)
 {
     const size_t layer = import->layers[import->layer].layer;
-    const size_t place = attn_cache_length(import->cache, layer) / ATTN_TILE;
+    const size_t index = attn_cache_length(import->cache, layer) / ATTN_TILE;
     if (import->ends != NULL)
         return attn_cache_fill_rows(import->cache, layer,
                                     import->layers[import->layer].first + import->token, count, key,
                                     value, error);
     struct attn_import_share none = {0}, *share = &none;
     for (size_t i = 0; i < import->num_shares && share == &none; i++)
-        if (import->shares[i].layer == import->layer && place < import->shares[i].blocks)
+        if (import->shares[i].layer == import->layer && index < import->shares[i].blocks)
             share = &import->shares[i];
     return attn_import_share_write(share, import->cache, layer, count, key, value, error);
 }

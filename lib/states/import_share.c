@@ -55,13 +55,14 @@ static bool agrees(const struct attn_block *block, const struct tokens *tokens)
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 /* Adds the block to the cache, and to the block the tokens that it does not have yet. */
-static enum attn_status adopt(struct attn_block *block, const struct tokens *tokens,
-                              struct attn_cache *cache, size_t layer, struct attn_error *error)
+static enum attn_status append_shared(struct attn_block *block, const struct tokens *tokens,
+                                      struct attn_cache *cache, size_t layer,
+                                      struct attn_error *error)
 {
     enum attn_status status =
         attn_cache_check_rows(tokens->spec, tokens->count, tokens->key, tokens->value, error);
     if (status == ATTN_OK)
-        status = attn_cache_adopt(cache, layer, block, error);
+        status = attn_cache_share_block(cache, layer, block, error);
     if (status == ATTN_OK)
         status =
             attn_cache_put_rows(cache, layer, tokens->count, attn_min(block->tokens, tokens->count),
@@ -77,22 +78,22 @@ enum attn_status attn_import_share_write(struct attn_import_share *share, struct
 {
     const struct tokens tokens = {attn_model_layer(attn_cache_model(cache), layer), count, key,
                                   value};
-    size_t place = attn_cache_length(cache, layer) / ATTN_TILE;
+    size_t index = attn_cache_length(cache, layer) / ATTN_TILE;
     if (count == 0)
         return ATTN_OK;
     if (attn_cache_shares_layer(cache, layer))
         return attn_cache_write(cache, layer, count, key, value, error);
-    if (place < share->blocks) {
+    if (index < share->blocks) {
         const struct attn_cache_view from = attn_cache_view(share->from, layer);
-        struct attn_block *block = place >= from.first ? from.blocks[place - from.first] : NULL;
+        struct attn_block *block = index >= from.first ? from.blocks[index - from.first] : NULL;
         if (block != NULL && agrees(block, &tokens))
-            return adopt(block, &tokens, cache, layer, error);
+            return append_shared(block, &tokens, cache, layer, error);
         if (block != NULL)
             share->blocks = 0;
     }
     enum attn_status status = attn_cache_write(cache, layer, count, key, value, error);
     const struct attn_cache_view own = attn_cache_view(cache, layer);
     if (status == ATTN_OK)
-        own.blocks[place - own.first]->tokens = (unsigned)count;
+        own.blocks[index - own.first]->tokens = (unsigned)count;
     return status;
 }
