@@ -14,7 +14,7 @@
 #include "basics/status.h"
 #include "basics/text.h"
 #include "files/file.h"
-#include "files/gguf_keys.h"
+#include "files/gguf_config.h"
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
 #define PASSING 8192  /* numbers; at least ATTN_MAX_HEAD_DIM */
