@@ -27,7 +27,7 @@ struct attn_block {
     size_t bytes;                /* of data */
     atomic_uint references;      /* holders, frozen copies and other lists */
     unsigned holders;            /* caches; under the pool's lock */
-    unsigned tokens;             /* put by imports (states/import_share.c) or filled in later
+    unsigned tokens;             /* put by imports (states/import.c) or filled in later
                                      (later.c); 0 once a step writes here */
     unsigned char *data;         /* aligned to ATTN_ALIGN */
     struct attn_slab *slab;      /* the slab of which it is a piece */
