@@ -70,10 +70,10 @@ void srv_signals_stop_at_once(int status)
     handle_stop(status == 0 ? leave_with_success : leave_with_failure);
 }
 
-static void take_first(int signal_number)
+static void handle_first(int signal_number)
 {
     (void)signal_number;
     handle_stop(leave_with_failure);
 }
 
-void srv_signals_expect_another(void) { handle_stop(take_first); }
+void srv_signals_expect_another(void) { handle_stop(handle_first); }

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond)
+bool srv_budget_charge(struct srv_budget *budget, size_t bytes, size_t beyond)
 {
     size_t limit = budget->limit + beyond;
     size_t used = atomic_load(&budget->used);
@@ -14,7 +14,7 @@ bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond)
     return true;
 }
 
-bool srv_budget_take_share(atomic_size_t *used, size_t own, size_t bytes, size_t limit)
+bool srv_budget_charge_client(atomic_size_t *used, size_t own, size_t bytes, size_t limit)
 {
     size_t now = atomic_load(used);
     do {
@@ -25,7 +25,7 @@ bool srv_budget_take_share(atomic_size_t *used, size_t own, size_t bytes, size_t
     return true;
 }
 
-void srv_budget_return(struct srv_budget *budget, size_t bytes)
+void srv_budget_uncharge(struct srv_budget *budget, size_t bytes)
 {
     atomic_fetch_sub(&budget->used, bytes);
 }

@@ -13,11 +13,11 @@ struct srv_budget {
 
 /* Counts `bytes` more against the limit plus `beyond`; false, with nothing counted, where they
  * would exceed it.  Any thread. */
-bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond);
-void srv_budget_return(struct srv_budget *budget, size_t bytes);
+bool srv_budget_charge(struct srv_budget *budget, size_t bytes, size_t beyond);
+void srv_budget_uncharge(struct srv_budget *budget, size_t bytes);
 
 /* Counts `bytes` more for one of several that share `*used`, of which `own` are its already; false,
  * with nothing counted, where they would exceed `limit` and others hold some.  Any thread. */
-bool srv_budget_take_share(atomic_size_t *used, size_t own, size_t bytes, size_t limit);
+bool srv_budget_charge_client(atomic_size_t *used, size_t own, size_t bytes, size_t limit);
 
 #endif

@@ -31,7 +31,7 @@ void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes);
 void srv_buffer_hold(struct srv_buffer *buffer, const char *bytes, size_t count);
 
 /* The bytes of memory that the buffer has taken: none of what was lent to it, or is held. */
-static inline size_t srv_buffer_taken(const struct srv_buffer *buffer)
+static inline size_t srv_buffer_allocated(const struct srv_buffer *buffer)
 {
     return buffer->data != buffer->lent ? buffer->capacity : 0;
 }

@@ -64,8 +64,8 @@ size_t srv_account_limit(const struct srv_account *account, enum srv_quota quota
     return account != NULL ? atomic_load(&account->limits[quota]) : SRV_NO_QUOTA;
 }
 
-bool srv_account_take(struct srv_account *account, enum srv_quota quota, size_t amount,
-                      size_t beyond)
+bool srv_account_charge(struct srv_account *account, enum srv_quota quota, size_t amount,
+                        size_t beyond)
 {
     if (account == NULL)
         return true;
@@ -85,19 +85,19 @@ bool srv_account_has(const struct srv_account *account, enum srv_quota quota, si
            (amount <= limit && atomic_load(&account->used[quota]) <= limit - amount);
 }
 
-void srv_account_force(struct srv_account *account, enum srv_quota quota, size_t amount)
+void srv_account_charge_anyway(struct srv_account *account, enum srv_quota quota, size_t amount)
 {
     if (account != NULL)
         atomic_fetch_add(&account->used[quota], amount);
 }
 
-void srv_account_return(struct srv_account *account, enum srv_quota quota, size_t amount)
+void srv_account_uncharge(struct srv_account *account, enum srv_quota quota, size_t amount)
 {
     if (account != NULL)
         atomic_fetch_sub(&account->used[quota], amount);
 }
 
-bool srv_account_take_request(struct srv_account *account, uint64_t now_ns)
+bool srv_account_admit_request(struct srv_account *account, uint64_t now_ns)
 {
     if (account == NULL)
         return true;

@@ -120,7 +120,7 @@ static bool read_name(struct srv_object *object, json_t *value)
 }
 
 /* Notes that the entry has a key; false, refused, where it already had one. */
-static bool take_digest(struct srv_object *object)
+static bool note_digest(struct srv_object *object)
 {
     struct reading *reading = object->context;
     if (reading->has_digest)
@@ -135,7 +135,7 @@ static bool read_key(struct srv_object *object, json_t *value)
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
     const char *text = json_string_value(value);
     size_t length = json_string_length(value);
-    if (!take_digest(object) || text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
+    if (!note_digest(object) || text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
         strspn(text, letters) != length)
         return false;
     srv_key_digest(object->to, text, length);
@@ -149,7 +149,7 @@ static bool read_sha256(struct srv_object *object, json_t *value)
     const char *text = json_string_value(value);
     size_t length = json_string_length(value), size;
     struct base16_decode_ctx context;
-    if (!take_digest(object) || length != SRV_KEY_DIGITS || strspn(text, digits) != length)
+    if (!note_digest(object) || length != SRV_KEY_DIGITS || strspn(text, digits) != length)
         return false;
     base16_decode_init(&context);
     return base16_decode_update(&context, &size, object->to, length, text) == 1;

@@ -102,8 +102,8 @@ static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool f
 
 /* ---- The head -------------------------------------------------------------------------------- */
 
-static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const char *name,
-                                  size_t name_length, const char *value, size_t value_length)
+static enum MHD_Result add_field(void *context, enum MHD_ValueKind kind, const char *name,
+                                 size_t name_length, const char *value, size_t value_length)
 {
     (void)kind;
     struct srv_head *head = context;
@@ -273,7 +273,7 @@ static bool await_body(struct srv_exchange *x)
                                        : !srv_connection_is_cut_off(x->connection);
 }
 
-static bool take_head(struct srv_exchange *x, const struct srv_http_input *input)
+static bool read_head(struct srv_exchange *x, const struct srv_http_input *input)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
@@ -283,8 +283,8 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     head.target = x->target;
     head.version = input->version;
     head.count = 0; /* the fields stay unset */
-    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, &head);
-    srv_exchange_take_names(x, &head);
+    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, add_field, &head);
+    srv_exchange_read_names(x, &head);
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
     x->is_head = strcmp(head.method, "HEAD") == 0;
@@ -303,7 +303,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
 
 /* ---- The body -------------------------------------------------------------------------------- */
 
-static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
+static bool read_body(struct srv_exchange *x, const char *bytes, size_t *count)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
@@ -324,7 +324,7 @@ static bool reply_handled(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
-    size_t size = srv_buffer_taken(&request->reply.body);
+    size_t size = srv_buffer_allocated(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         srv_exchange_fail_in_flight(&error);
         srv_reply_error(request, &error);
@@ -388,9 +388,9 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
 {
     switch (x->state) {
     case READING_HEAD:
-        return take_head(x, input);
+        return read_head(x, input);
     case READING_BODY:
-        return *count > 0 ? take_body(x, input->bytes, count) : finish_body(x);
+        return *count > 0 ? read_body(x, input->bytes, count) : finish_body(x);
     case DISCARDING_BODY:
         return *count > 0 ? discard_body(x, count) : reply_through_mhd(x);
     case RUNNING_JOB:

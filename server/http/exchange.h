@@ -139,7 +139,7 @@ void srv_exchange_log(struct srv_request *request);
 
 /* Gives the request an id; takes the caller's own id and its trace from the head instead. */
 void srv_exchange_name(struct srv_exchange *exchange);
-void srv_exchange_take_names(struct srv_exchange *exchange, const struct srv_head *head);
+void srv_exchange_read_names(struct srv_exchange *exchange, const struct srv_head *head);
 
 /* ---- job.c: the connection's event thread only, but for srv_http_resume (http.h) ---- */
 

@@ -22,20 +22,20 @@ static struct srv_scheduler *begin_job(struct srv_exchange *x)
     return x->loop->http->context.scheduler;
 }
 
-/* Polls for the reply where the scheduler has taken the request; returns whether it has. */
-static bool poll_taken(struct srv_exchange *x, bool taken)
+/* Polls for the reply where the scheduler has accepted the request; returns whether it has. */
+static bool begin_polling(struct srv_exchange *x, bool accepted)
 {
-    if (!taken)
+    if (!accepted)
         atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
-    x->polled = taken;
-    x->loop->num_polled += taken;
-    return taken;
+    x->polled = accepted;
+    x->loop->num_polled += accepted;
+    return accepted;
 }
 
 bool srv_exchange_submit(struct srv_exchange *x)
 {
     struct srv_error error = {0};
-    if (!poll_taken(x, srv_scheduler_submit(begin_job(x), &x->request, &error))) {
+    if (!begin_polling(x, srv_scheduler_submit(begin_job(x), &x->request, &error))) {
         srv_reply_error(&x->request, &error);
         return false;
     }
@@ -44,7 +44,7 @@ bool srv_exchange_submit(struct srv_exchange *x)
 
 bool srv_exchange_handle_elsewhere(struct srv_exchange *x)
 {
-    return poll_taken(x, srv_scheduler_handle(begin_job(x), &x->request));
+    return begin_polling(x, srv_scheduler_handle(begin_job(x), &x->request));
 }
 
 void srv_exchange_run_submitted(struct srv_loop *loop)

@@ -31,7 +31,7 @@
 /* ---- Exchanges ------------------------------------------------------------------------------- */
 
 /* A freed exchange, or else the next unused one of the pool; NULL where there is none. */
-static struct srv_exchange *take_from_pool(struct srv_loop *loop)
+static struct srv_exchange *pop_from_pool(struct srv_loop *loop)
 {
     if (loop->free_list == NULL)
         loop->free_list = atomic_exchange(&loop->freed_elsewhere, NULL);
@@ -63,7 +63,7 @@ static void return_to_pool(struct srv_exchange *x, struct srv_loop *loop, bool o
 
 struct srv_exchange *srv_exchange_new(struct srv_loop *loop)
 {
-    struct srv_exchange *x = take_from_pool(loop);
+    struct srv_exchange *x = pop_from_pool(loop);
     if (x == NULL)
         x = aligned_alloc(64, sizeof *x);
     if (x != NULL)

@@ -116,7 +116,7 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
         add(out, "WWW-Authenticate", "Bearer");
     if (reply->retry_after_s > 0)
         add_number(out, "Retry-After: ", reply->retry_after_s);
-    if (request->t_taken != 0)
+    if (request->t_popped != 0)
         add_timing(out, request);
 }
 

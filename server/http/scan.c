@@ -395,7 +395,7 @@ static char *start(struct srv_scan *s, char *at, char *end)
 }
 
 /* Takes a blank, which counts as one of the head's, out of the bytes; returns the new end. */
-static char *take_out(struct srv_scan *s, char *at, char *end)
+static char *remove_blank(struct srv_scan *s, char *at, char *end)
 {
     s->blank = true;
     if (++s->bytes > SRV_MAX_HEADER_BYTES)
@@ -437,7 +437,7 @@ size_t srv_scan(struct srv_scan *s, char *bytes, size_t count)
             requests = s->requests;
             end = start(s, at, end);
         } else if (is_blank_behind(s, *at)) {
-            end = take_out(s, at, end);
+            end = remove_blank(s, at, end);
         } else {
             at = step(s, at, end);
         }

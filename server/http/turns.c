@@ -3,7 +3,7 @@
 
 #include "http/loop.h"
 
-static void take(struct srv_turns *turns, struct srv_connection *connection)
+static void stop_waiting(struct srv_turns *turns, struct srv_connection *connection)
 {
     TAILQ_REMOVE(&turns->waiting, connection, turn.entry);
     connection->turn.waits = false;
@@ -33,7 +33,7 @@ void srv_turns_resume(struct srv_loop *loop)
     struct srv_connection *connection;
     while ((connection = TAILQ_FIRST(&turns->waiting)) != NULL &&
            (turns->served < SRV_TURN_PIPELINED || loop->stopping)) {
-        take(turns, connection);
+        stop_waiting(turns, connection);
         turns->served++;
         connection->turn.granted = true;
         MHD_resume_connection(connection->mhd);
@@ -43,5 +43,5 @@ void srv_turns_resume(struct srv_loop *loop)
 void srv_turn_forget(struct srv_connection *connection)
 {
     if (connection->turn.waits)
-        take(&connection->loop->turns, connection);
+        stop_waiting(&connection->loop->turns, connection);
 }

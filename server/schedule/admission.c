@@ -96,8 +96,8 @@ void srv_admission_count_ended(struct srv_admission *a, struct srv_request *cons
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < count; i++) {
         struct srv_route_pace *pace = pace_of(a, requests[i]);
-        uint64_t taken_ns = requests[i]->t_taken;
-        uint64_t since = taken_ns > pace->ended_ns ? taken_ns : pace->ended_ns;
+        uint64_t popped_ns = requests[i]->t_popped;
+        uint64_t since = popped_ns > pace->ended_ns ? popped_ns : pace->ended_ns;
         pace->busy_ns += now > since ? now - since : 0;
         pace->ended_ns = now;
         pace->count++;

@@ -101,8 +101,8 @@ static bool pop_inbox(struct srv_scheduler *s)
     pthread_mutex_unlock(&s->inbox_lock);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < s->num_popped; i++)
-        if (s->popped[i]->t_taken == 0)
-            s->popped[i]->t_taken = now;
+        if (s->popped[i]->t_popped == 0)
+            s->popped[i]->t_popped = now;
     return s->num_popped > 0 || srv_dispatch_has_work(&s->dispatch) ||
            (s->stopping && has_parked(s));
 }

@@ -168,7 +168,7 @@ static bool see(struct srv_call_reader *r, const struct srv_field *field)
 }
 
 /* Counts a field as given, and returns its place. */
-static void *give(struct srv_call_reader *r, const struct srv_field *field)
+static void *mark_given(struct srv_call_reader *r, const struct srv_field *field)
 {
     char *in = struct_of(r, field);
     r->given |= UINT64_C(1) << (field - srv_fields);
@@ -177,16 +177,16 @@ static void *give(struct srv_call_reader *r, const struct srv_field *field)
     return in + field->offset;
 }
 
-void *srv_call_take(struct srv_call_reader *r, const struct srv_field *field)
+void *srv_call_accept(struct srv_call_reader *r, const struct srv_field *field)
 {
-    return see(r, field) ? give(r, field) : NULL;
+    return see(r, field) ? mark_given(r, field) : NULL;
 }
 
 void srv_call_read_field(struct srv_call_reader *r, const struct srv_field *field)
 {
     char param[PARAM_SIZE];
     if (see(r, field) && !srv_json_null(r->json))
-        read_value(give(r, field), r, field, full_name(param, r, field->name));
+        read_value(mark_given(r, field), r, field, full_name(param, r, field->name));
 }
 
 /* Fails on the name of a field that this kind of body cannot have. */

@@ -48,25 +48,25 @@ static bool has_quota(const struct srv_request *request)
            srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT) != SRV_NO_QUOTA;
 }
 
-static bool take_of_client(struct srv_request *request, size_t bytes)
+static bool charge_client(struct srv_request *request, size_t bytes)
 {
     atomic_size_t *held = held_by_client(request);
     request->over_quota = request->over_share = false;
     if (has_quota(request))
         request->over_quota =
-            !srv_account_take(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes, 0);
+            !srv_account_charge(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes, 0);
     else if (held != NULL)
         request->over_share =
-            !srv_budget_take_share(held, request->charged, bytes, share_of(request));
+            !srv_budget_charge_client(held, request->charged, bytes, share_of(request));
     return !request->over_quota && !request->over_share;
 }
 
 /* The client's part is taken first: what is refused there never stands in the way of others. */
 bool srv_request_charge(struct srv_request *request, size_t bytes)
 {
-    if (!take_of_client(request, bytes))
+    if (!charge_client(request, bytes))
         return false;
-    if (!srv_budget_take(request->in_flight, bytes, is_probe(request) ? SRV_PROBE_BYTES : 0)) {
+    if (!srv_budget_charge(request->in_flight, bytes, is_probe(request) ? SRV_PROBE_BYTES : 0)) {
         return_to_client(request, bytes);
         return false;
     }
@@ -86,7 +86,7 @@ bool srv_request_share_allows(struct srv_request *request, size_t bytes)
 
 void srv_request_uncharge(struct srv_request *request)
 {
-    srv_budget_return(request->in_flight, request->charged);
+    srv_budget_uncharge(request->in_flight, request->charged);
     return_to_client(request, request->charged);
     request->charged = 0;
 }

@@ -95,7 +95,7 @@ struct srv_request {
     struct srv_job *job; /* in the arena; NULL until the body is read */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
-    uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
+    uint64_t t_start, t_body, t_popped, t_compute, t_computed, t_replied;
     uint64_t deadline_ns; /* likewise: the end of X-Deadline-Ms; 0: none */
     bool by_timeout;      /* which the parameter `timeout` of an infer request has set */
     bool begun;           /* its computation; the engine owner's (schedule/admission.h) */
