@@ -29,7 +29,7 @@ sigset_t srv_signals_served(void)
     return set;
 }
 
-void srv_signals_hold(void)
+void srv_signals_block(void)
 {
     sigset_t set = srv_signals_served();
     pthread_sigmask(SIG_BLOCK, &set, NULL);

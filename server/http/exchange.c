@@ -170,13 +170,13 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
     return strchr(type, ' ') != NULL ? SRV_OK : srv_guard_accept(head, type, error);
 }
 
-#define HELD_TAGS_MAX 256 /* bytes; of a longer list nothing is taken to be held */
+#define IF_NONE_MATCH_MAX 256 /* bytes; a longer list is ignored */
 
-static const char *held_tags(struct srv_request *request, const struct srv_head *head)
+static const char *if_none_match(struct srv_request *request, const struct srv_head *head)
 {
     bool repeated;
     const struct srv_header_field *tags = srv_head_single(&repeated, head, "If-None-Match");
-    if (tags == NULL || repeated || tags->value_length > HELD_TAGS_MAX)
+    if (tags == NULL || repeated || tags->value_length > IF_NONE_MATCH_MAX)
         return NULL;
     return srv_arena_copy(&request->arena, tags->value, tags->value_length);
 }
@@ -198,7 +198,7 @@ static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv
     if (deadline_ms > 0)
         x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
     if (x->request.method == SRV_GET)
-        x->request.held_tags = held_tags(&x->request, head);
+        x->request.if_none_match = if_none_match(&x->request, head);
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK ||
         srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
         return error->code;
@@ -368,7 +368,7 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->limits = context->limits;
     request->stopping = context->stopping;
     request->in_flight = context->in_flight;
-    request->held = connection->held;
+    request->client_bytes = connection->client_bytes;
     request->small_body = x->body;
     request->method = SRV_METHOD_COUNT;
     request->connection = x;

@@ -18,12 +18,12 @@ struct sockaddr;
 enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
 
 /* Who holds a request, and what the scheduler does when it hands the request back.  Event thread
- * and scheduler both change `held_by`, each in one atomic step. */
-enum exchange_held_by {
-    HELD_BY_EVENT_THREAD,        /* the reply can be queued */
-    HELD_BY_SCHEDULER,           /* the event thread polls for the reply */
-    HELD_BY_SCHEDULER_TO_RESUME, /* the connection is suspended; the scheduler resumes it */
-    HELD_BY_SCHEDULER_TO_END,    /* the connection is gone; the scheduler ends the exchange */
+ * and scheduler both change `owner`, each in one atomic step. */
+enum exchange_owner {
+    OWNED_BY_EVENT_THREAD,        /* the reply can be queued */
+    OWNED_BY_SCHEDULER,           /* the event thread polls for the reply */
+    OWNED_BY_SCHEDULER_TO_RESUME, /* the connection is suspended; the scheduler resumes it */
+    OWNED_BY_SCHEDULER_TO_END,    /* the connection is gone; the scheduler ends the exchange */
 };
 
 struct srv_exchange {
@@ -31,7 +31,7 @@ struct srv_exchange {
     struct MHD_Connection *mhd;
     struct srv_loop *loop;
     struct srv_connection *connection; /* NULL: gone */
-    atomic_int held_by;                /* enum exchange_held_by */
+    atomic_int owner;                  /* enum exchange_owner */
     bool polled;                       /* counted in loop->num_polled */
     bool is_head;                      /* the reply has no body */
     bool knows_interim;                /* the client understands interim replies: HTTP/1.1 */
@@ -61,8 +61,8 @@ struct srv_exchange {
  * 64 bits) share SRV_CLIENT_COUNTERS counters by a hash, so the table never grows, and nobody can
  * choose an address that shares a counter with another's. */
 struct srv_clients {
-    uint64_t seed;                              /* of the hash; secret */
-    atomic_size_t held[SRV_CLIENT_COUNTERS][2]; /* bytes: of requests, and of probes */
+    uint64_t seed;                               /* of the hash; secret */
+    atomic_size_t bytes[SRV_CLIENT_COUNTERS][2]; /* bytes: of requests, and of probes */
 };
 
 struct srv_http {
@@ -93,7 +93,7 @@ struct srv_http_input {
 uint64_t srv_client_address(const struct sockaddr *peer);
 
 /* The two counters of an address (srv_client_address), which last as long as the table. */
-atomic_size_t *srv_clients_held(struct srv_clients *clients, uint64_t address);
+atomic_size_t *srv_clients_bytes(struct srv_clients *clients, uint64_t address);
 
 /* ---- exchange.c: the connection's event thread only, but for srv_exchange_log ---- */
 

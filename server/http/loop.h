@@ -30,7 +30,7 @@ struct srv_connection {
     struct srv_loop *loop;
     struct MHD_Connection *mhd;
     int fd;                                  /* closed by libmicrohttpd */
-    atomic_size_t *held;                     /* [2]: of its address (clients.c) */
+    atomic_size_t *client_bytes;             /* [2]: of its address (clients.c) */
     void *tls;                               /* its session (tls.h), NULL for plain HTTP */
     struct srv_tls_credentials *credentials; /* of the session; NULL: those it began with */
     uint64_t deadline_ns;                    /* 0: none */

@@ -22,19 +22,19 @@ static bool is_probe(const struct srv_request *request)
 }
 
 /* The bytes that requests of this request's client hold together; NULL where nobody counts. */
-static atomic_size_t *held_by_client(struct srv_request *request)
+static atomic_size_t *client_counter(struct srv_request *request)
 {
     struct srv_account *account = request->key.account;
     if (account != NULL && !is_probe(request))
         return &account->used[SRV_QUOTA_IN_FLIGHT];
-    return request->held != NULL ? &request->held[is_probe(request)] : NULL;
+    return request->client_bytes != NULL ? &request->client_bytes[is_probe(request)] : NULL;
 }
 
 static void return_to_client(struct srv_request *request, size_t bytes)
 {
-    atomic_size_t *held = held_by_client(request);
-    if (held != NULL)
-        atomic_fetch_sub(held, bytes);
+    atomic_size_t *client_bytes = client_counter(request);
+    if (client_bytes != NULL)
+        atomic_fetch_sub(client_bytes, bytes);
 }
 
 static size_t share_of(const struct srv_request *request)
@@ -50,14 +50,14 @@ static bool has_quota(const struct srv_request *request)
 
 static bool charge_client(struct srv_request *request, size_t bytes)
 {
-    atomic_size_t *held = held_by_client(request);
+    atomic_size_t *client_bytes = client_counter(request);
     request->over_quota = request->over_share = false;
     if (has_quota(request))
         request->over_quota =
             !srv_account_charge(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes, 0);
-    else if (held != NULL)
+    else if (client_bytes != NULL)
         request->over_share =
-            !srv_budget_charge_client(held, request->charged, bytes, share_of(request));
+            !srv_budget_charge_client(client_bytes, request->charged, bytes, share_of(request));
     return !request->over_quota && !request->over_share;
 }
 
@@ -76,10 +76,10 @@ bool srv_request_charge(struct srv_request *request, size_t bytes)
 
 bool srv_request_share_allows(struct srv_request *request, size_t bytes)
 {
-    atomic_size_t *held = held_by_client(request);
+    atomic_size_t *client_bytes = client_counter(request);
     size_t share = share_of(request);
-    size_t now = held != NULL ? atomic_load(held) : 0;
-    request->over_share = held != NULL && !has_quota(request) && now != request->charged &&
+    size_t now = client_bytes != NULL ? atomic_load(client_bytes) : 0;
+    request->over_share = client_bytes != NULL && !has_quota(request) && now != request->charged &&
                           (bytes > share || now > share - bytes);
     return !request->over_share;
 }

@@ -55,7 +55,7 @@ struct srv_request {
     const atomic_bool *stopping;  /* set once the daemon stops: running and waiting jobs end */
     struct srv_budget *in_flight; /* of the daemon; `charged` bytes of it are this request's */
     size_t charged;               /* bytes */
-    atomic_size_t *held; /* [2], by client address: bytes of requests, of probes; or NULL */
+    atomic_size_t *client_bytes; /* [2], by client address: bytes of requests, of probes; or NULL */
     const struct srv_route *route; /* NULL where none matched */
     enum srv_method method;
     char path_arg[SRV_ID_MAX + 1]; /* the segment that matched {id} or {name}; "" without one */
@@ -65,8 +65,8 @@ struct srv_request {
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http/auth.c), likewise */
     const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
     union {
-        const char *asked_fields; /* that a preflight asks to send beside API.md's; or NULL */
-        const char *held_tags;    /* If-None-Match of a GET: what the client has kept; or NULL */
+        const char *asked_fields;  /* that a preflight asks to send beside API.md's; or NULL */
+        const char *if_none_match; /* If-None-Match of a GET: what the client has kept; or NULL */
     };
     const char *query; /* text after '?', its first 191 bytes; NULL without */
     char *body;        /* followed by a NUL; NULL without one */
