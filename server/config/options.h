@@ -21,7 +21,7 @@ struct srv_option {
                          alone has this name, key and variable have its plural */
     enum srv_option_kind kind;
     size_t offset;           /* of the value in struct srv_config */
-    bool scales_with_memory; /* SIZE: lowered where memory is short (srv_config_divide_shares) */
+    bool scales_with_memory; /* SIZE: lowered where memory is short (srv_config_divide_defaults) */
     const char *initial;     /* the default as text; NULL: none, or found out at start */
     size_t min, max;         /* SIZE */
     const char *unit;        /* SIZE: "bytes"; NULL where the number counts what the name says */

@@ -218,7 +218,7 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
         return error->code;
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used ||
-        !srv_request_share_allows(&x->request, x->framing.length))
+        !srv_request_client_allows(&x->request, x->framing.length))
         return srv_exchange_fail_in_flight(error);
     if (x->framing.length > srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT))
         return srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);

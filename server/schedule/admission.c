@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 
-#define RESERVE_SHARE 8   /* one place in so many is reserved for callers below their share */
+#define RESERVE_DIVISOR 8 /* one place in so many is reserved for callers below their share */
 #define PREDICTED_DEPTH 8 /* requests of a route; with fewer the last one says little of the next */
 #define AVERAGED_NS UINT64_C(1000000000) /* of work, over which a pace is the mean */
 #define SECOND_NS UINT64_C(1000000000)
@@ -46,7 +46,7 @@ static size_t count_active(const struct srv_admission *a, unsigned caller)
 static bool has_place(const struct srv_admission *a, unsigned caller)
 {
     size_t depth = read_count(&a->depth);
-    size_t reserve = (a->capacity + RESERVE_SHARE - 1) / RESERVE_SHARE;
+    size_t reserve = (a->capacity + RESERVE_DIVISOR - 1) / RESERVE_DIVISOR;
     if (depth >= a->capacity)
         return false;
     if (depth + reserve < a->capacity || read_count(&a->num_callers) == 1)

@@ -30,7 +30,7 @@
  * A long step or an attend pauses inside the library many times a millisecond.  At a pause whose
  * turn has come one batch runs, of steps that wait, and then one long step or attend that may
  * interrupt the other (running.c), with pauses of its own.  After that no pause runs anything for
- * LONG_SHARE times the CPU time of that pause. */
+ * PAUSE_RATIO times the CPU time of that pause. */
 #include "schedule/scheduler.h"
 
 #include <pthread.h>
@@ -45,7 +45,7 @@
 
 #define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
 #define THREADS_PER_IO_WORKER 4
-#define LONG_SHARE 1 /* times the CPU time of a pause that computes, until the next such pause */
+#define PAUSE_RATIO 1 /* times the CPU time of a pause that computes, until the next such pause */
 #define SWEEP_NS UINT64_C(100000000) /* between two searches for cancelled requests */
 #define SMALL_BYTES 65536            /* of bodies in a round that an event thread runs */
 
@@ -291,10 +291,10 @@ static bool pause_run(void *context)
     if (srv_now_ns() >= s->next_interrupt_ns && srv_dispatch_run_interrupting(d)) {
         /* The running one then has as long without another; batches go on meanwhile. */
         srv_replies_send(d);
-        s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - begin) * LONG_SHARE;
+        s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - begin) * PAUSE_RATIO;
     }
     srv_running_note_waiting(d);
-    s->next_pause_ns = srv_now_ns() + batch_ns * LONG_SHARE;
+    s->next_pause_ns = srv_now_ns() + batch_ns * PAUSE_RATIO;
     return true;
 }
 

@@ -37,7 +37,7 @@ static void return_to_client(struct srv_request *request, size_t bytes)
         atomic_fetch_sub(client_bytes, bytes);
 }
 
-static size_t share_of(const struct srv_request *request)
+static size_t client_limit(const struct srv_request *request)
 {
     return is_probe(request) ? SRV_PROBE_BYTES : request->limits->max_client_in_flight_bytes;
 }
@@ -51,14 +51,14 @@ static bool has_quota(const struct srv_request *request)
 static bool charge_client(struct srv_request *request, size_t bytes)
 {
     atomic_size_t *client_bytes = client_counter(request);
-    request->over_quota = request->over_share = false;
+    request->over_quota = request->over_client_limit = false;
     if (has_quota(request))
         request->over_quota =
             !srv_account_charge(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes, 0);
     else if (client_bytes != NULL)
-        request->over_share =
-            !srv_budget_charge_client(client_bytes, request->charged, bytes, share_of(request));
-    return !request->over_quota && !request->over_share;
+        request->over_client_limit =
+            !srv_budget_charge_client(client_bytes, request->charged, bytes, client_limit(request));
+    return !request->over_quota && !request->over_client_limit;
 }
 
 /* The client's part is taken first: what is refused there never stands in the way of others. */
@@ -74,14 +74,14 @@ bool srv_request_charge(struct srv_request *request, size_t bytes)
     return true;
 }
 
-bool srv_request_share_allows(struct srv_request *request, size_t bytes)
+bool srv_request_client_allows(struct srv_request *request, size_t bytes)
 {
     atomic_size_t *client_bytes = client_counter(request);
-    size_t share = share_of(request);
+    size_t most = client_limit(request);
     size_t now = client_bytes != NULL ? atomic_load(client_bytes) : 0;
-    request->over_share = client_bytes != NULL && !has_quota(request) && now != request->charged &&
-                          (bytes > share || now > share - bytes);
-    return !request->over_share;
+    request->over_client_limit = client_bytes != NULL && !has_quota(request) &&
+                                 now != request->charged && (bytes > most || now > most - bytes);
+    return !request->over_client_limit;
 }
 
 void srv_request_uncharge(struct srv_request *request)
@@ -154,7 +154,7 @@ static void refuse_client(const struct srv_request *request, struct srv_error *e
         srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
     else
         srv_fail(error, SRV_E_OUT_OF_MEMORY, name, "requests of this %s hold what %s grants, %zu",
-                 by_key ? "API key" : "address", name, share_of(request));
+                 by_key ? "API key" : "address", name, client_limit(request));
 }
 
 void srv_reply_write_tag(char out[SRV_TAG_SIZE], const struct srv_reply *reply)
@@ -166,7 +166,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
 {
     struct srv_reply *reply = &request->reply;
     struct srv_error refusal;
-    if (error->code == SRV_E_OUT_OF_MEMORY && (request->over_quota || request->over_share)) {
+    if (error->code == SRV_E_OUT_OF_MEMORY && (request->over_quota || request->over_client_limit)) {
         refuse_client(request, &refusal);
         error = &refusal;
     }

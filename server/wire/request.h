@@ -84,7 +84,7 @@ struct srv_request {
     struct srv_reply reply;
     struct srv_key key;                /* the API key; all zero without keys */
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
-    bool over_share;                   /* or by max_client_in_flight_bytes */
+    bool over_client_limit;            /* or by max_client_in_flight_bytes */
     bool preflight;                    /* a browser asks whether a page may send a request */
     unsigned caller;                   /* place of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
@@ -114,7 +114,7 @@ bool srv_request_charge(struct srv_request *request, size_t bytes);
 void srv_request_uncharge(struct srv_request *request);
 
 /* Whether max_client_in_flight_bytes has room for so many bytes at this moment; takes nothing. */
-bool srv_request_share_allows(struct srv_request *request, size_t bytes);
+bool srv_request_client_allows(struct srv_request *request, size_t bytes);
 
 /* Whether the API key may list and inspect the sessions of all; without keys any caller may. */
 bool srv_request_is_admin(const struct srv_request *request);

@@ -120,9 +120,9 @@ START_TEST(test_shares_are_to_the_byte)
 {
     struct srv_request a = request_of(1, NULL), b = request_of(1, NULL);
     ck_assert(srv_request_charge(&a, SHARE - 10));
-    ck_assert(srv_request_share_allows(&b, 10) && srv_request_charge(&b, 10));
+    ck_assert(srv_request_client_allows(&b, 10) && srv_request_charge(&b, 10));
     struct srv_request c = request_of(1, NULL), other = request_of(2, NULL);
-    ck_assert(!srv_request_share_allows(&c, 1) && !srv_request_charge(&c, 1));
+    ck_assert(!srv_request_client_allows(&c, 1) && !srv_request_charge(&c, 1));
     ck_assert(!srv_request_charge(&a, 1) && !srv_request_charge(&b, SIZE_MAX));
     ck_assert(srv_request_charge(&other, SHARE));
     srv_request_uncharge(&b);
@@ -133,9 +133,9 @@ END_TEST
 START_TEST(test_shares_do_not_bound_a_request_that_is_alone)
 {
     struct srv_request a = request_of(1, NULL), b = request_of(1, NULL);
-    ck_assert(srv_request_share_allows(&a, 3 * SHARE));
+    ck_assert(srv_request_client_allows(&a, 3 * SHARE));
     ck_assert(srv_request_charge(&a, 3 * SHARE) && srv_request_charge(&a, SHARE));
-    ck_assert(!srv_request_share_allows(&b, 1) && !srv_request_charge(&b, 1));
+    ck_assert(!srv_request_client_allows(&b, 1) && !srv_request_charge(&b, 1));
     ck_assert(!srv_request_charge(&a, DAEMON));
     ck_assert_uint_eq(*srv_clients_bytes(&clients, 1), 4 * SHARE);
     srv_request_uncharge(&a);
@@ -158,11 +158,11 @@ START_TEST(test_shares_give_way_to_a_limit_of_the_key)
 {
     struct srv_request a = request_of(1, &account), b = request_of(1, &account);
     atomic_store(&account.limits[SRV_QUOTA_IN_FLIGHT], 2 * SHARE);
-    ck_assert(!srv_request_charge(&a, 2 * SHARE + 1) && a.over_quota && !a.over_share);
+    ck_assert(!srv_request_charge(&a, 2 * SHARE + 1) && a.over_quota && !a.over_client_limit);
     ck_assert(srv_request_charge(&a, SHARE) && srv_request_charge(&b, SHARE));
     ck_assert(!srv_request_charge(&b, 1) && b.over_quota);
     atomic_store(&account.limits[SRV_QUOTA_IN_FLIGHT], SRV_NO_QUOTA); /* as SIGHUP does */
-    ck_assert(!srv_request_charge(&b, 1) && b.over_share && !b.over_quota);
+    ck_assert(!srv_request_charge(&b, 1) && b.over_client_limit && !b.over_quota);
     srv_request_uncharge(&a);
     srv_request_uncharge(&b);
     ck_assert_uint_eq(account.used[SRV_QUOTA_IN_FLIGHT], 0);
@@ -191,7 +191,7 @@ START_TEST(test_shares_get_back_what_the_daemon_has_no_room_for)
     struct srv_request a = request_of(1, NULL), b = request_of(2, NULL);
     in_flight.limit = SHARE;
     ck_assert(srv_request_charge(&a, SHARE - 1));
-    ck_assert(!srv_request_charge(&b, 2) && !b.over_share);
+    ck_assert(!srv_request_charge(&b, 2) && !b.over_client_limit);
     ck_assert_uint_eq(*srv_clients_bytes(&clients, 2), 0);
 }
 END_TEST
