@@ -16,9 +16,9 @@
 #include "wire/request.h"
 
 #define FIRST_ROOM 4096                  /* bytes: least room for output */
-#define INPUT_PIECE ((size_t)1 << 20)    /* bytes that zlib is given in one call */
-#define EXPANDED_PIECE ((size_t)1 << 20) /* bytes that zlib may write in one call: bodies */
-#define CODED_PIECE ((size_t)64 << 10)   /* likewise: replies */
+#define INPUT_CHUNK ((size_t)1 << 20)    /* bytes that zlib is given in one call */
+#define EXPANDED_CHUNK ((size_t)1 << 20) /* bytes that zlib may write in one call: bodies */
+#define CODED_CHUNK ((size_t)64 << 10)   /* likewise: replies */
 #define LEVEL 1                          /* text of numbers hardly gets shorter at higher ones */
 
 static const struct {
@@ -87,8 +87,8 @@ static enum srv_error_code expand(struct expansion *e)
         if (srv_cancel_ask(&e->limits->cancel, e->error) != SRV_OK ||
             (e->length == e->capacity && grow(e) != SRV_OK))
             return e->error->code;
-        const size_t given = attn_min(e->in, INPUT_PIECE);
-        const size_t room = attn_min(e->capacity - e->length, EXPANDED_PIECE);
+        const size_t given = attn_min(e->in, INPUT_CHUNK);
+        const size_t room = attn_min(e->capacity - e->length, EXPANDED_CHUNK);
         e->z.avail_in = (uInt)given;
         e->z.next_out = (Bytef *)e->out + e->length;
         e->z.avail_out = (uInt)room;
@@ -184,8 +184,8 @@ static struct srv_compressor *new_compressor(struct srv_request *request)
 static int compress_piece(struct srv_compressor *c, struct srv_request *request)
 {
     struct srv_buffer *out = &c->out;
-    size_t given = attn_min(c->left, INPUT_PIECE);
-    size_t room = attn_min(out->limit - out->length, CODED_PIECE);
+    size_t given = attn_min(c->left, INPUT_CHUNK);
+    size_t room = attn_min(out->limit - out->length, CODED_CHUNK);
     char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
     if (to == NULL || room == 0)
         return Z_BUF_ERROR;

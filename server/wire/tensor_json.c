@@ -131,7 +131,7 @@ static bool read_element(struct reader *r)
     return read;
 }
 
-#define READ_PIECE ((size_t)8192) /* numbers between two points where reading may be cancelled */
+#define READ_CHUNK ((size_t)8192) /* numbers between two points where reading may be cancelled */
 
 /* Reads the elements of an innermost array, from after its '[' to after its ']'; returns how many
  * there were. */
@@ -144,7 +144,7 @@ static size_t read_row(struct reader *r)
         if (is_float(r)) {
             const size_t room = r->capacity - r->count;
             r->count +=
-                srv_numbers_read((float *)r->data + r->count, room < READ_PIECE ? room : READ_PIECE,
+                srv_numbers_read((float *)r->data + r->count, room < READ_CHUNK ? room : READ_CHUNK,
                                  &r->json->at, r->json->end);
         }
         r->index[r->rank - 1] = r->count - first;
@@ -184,12 +184,12 @@ static size_t count_commas(const char *at, const char *end)
 {
     size_t count = 0;
     while (at < end) {
-        size_t piece = (size_t)(end - at) < UINT8_MAX ? (size_t)(end - at) : UINT8_MAX;
+        size_t chunk = (size_t)(end - at) < UINT8_MAX ? (size_t)(end - at) : UINT8_MAX;
         uint8_t commas = 0; /* as narrow as the text, so that the compiler vectorises the loop */
-        for (size_t i = 0; i < piece; i++)
+        for (size_t i = 0; i < chunk; i++)
             commas = (uint8_t)(commas + (at[i] == ','));
         count += commas;
-        at += piece;
+        at += chunk;
     }
     return count;
 }
@@ -294,7 +294,7 @@ bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct 
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-#define WRITE_PIECE 256 /* numbers for which room is reserved at once */
+#define WRITE_CHUNK 256 /* numbers for which room is reserved at once */
 
 /* Appends one row of n elements with commas between them. */
 typedef void row_writer(struct srv_buffer *out, const void *row, size_t n);
@@ -302,11 +302,11 @@ typedef void row_writer(struct srv_buffer *out, const void *row, size_t n);
 static void write_floats(struct srv_buffer *out, const void *row, size_t n)
 {
     const float *data = row;
-    for (size_t i = 0; i < n && !out->failed; i += WRITE_PIECE) {
-        size_t piece = n - i < WRITE_PIECE ? n - i : WRITE_PIECE;
-        char *to = srv_buffer_reserve(out, piece * (SRV_NUMBER_MAX + 1));
+    for (size_t i = 0; i < n && !out->failed; i += WRITE_CHUNK) {
+        size_t chunk = n - i < WRITE_CHUNK ? n - i : WRITE_CHUNK;
+        char *to = srv_buffer_reserve(out, chunk * (SRV_NUMBER_MAX + 1));
         if (to != NULL)
-            out->length += srv_numbers_write(to, data + i, piece);
+            out->length += srv_numbers_write(to, data + i, chunk);
     }
     if (n > 0 && !out->failed)
         out->length--; /* the last comma */
