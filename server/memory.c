@@ -236,7 +236,7 @@ static double mib(size_t bytes) { return (double)bytes / (double)MIB; }
  * callers.  A 0 of `threads` is one for each CPU. */
 static const struct {
     const char *flag, *text;
-    size_t place, value; /* in struct srv_config */
+    size_t offset, value; /* in struct srv_config */
 } reductions[] = {
 #define AT(member) offsetof(struct srv_config, member)
     {"--cache-bytes", "4MiB", AT(limits.cache_bytes), 4 * MIB},
@@ -281,7 +281,7 @@ static void advise(struct srv_buffer *text, struct srv_config config,
     struct srv_memory memory;
     add_up(&memory, &config, models);
     for (size_t i = 0, length = 0; i < count && !fits(&memory); i++) {
-        size_t *value = (size_t *)((char *)&config + reductions[i].place);
+        size_t *value = (size_t *)((char *)&config + reductions[i].offset);
         if (*value != 0 ? *value <= reductions[i].value : reductions[i].value == 0)
             continue;
         *value = reductions[i].value;

@@ -36,13 +36,13 @@ struct batch {
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
 /* Checks an id of an item and moves it to the request's arena; NULL stays. */
-static enum srv_error_code keep_id(const char **id, const char *place, const char *name,
+static enum srv_error_code keep_id(const char **id, const char *path, const char *name,
                                    struct srv_request *request, struct srv_error *error)
 {
     char param[64];
     if (*id == NULL || srv_id_valid(*id))
         return srv_session_keep_id(id, request, error);
-    srv_field_path(param, sizeof param, place, name);
+    srv_field_path(param, sizeof param, path, name);
     return srv_fail(error, SRV_E_INVALID_VALUE, param,
                     "%s must be a letter or digit and up to %d letters, digits, '_', '.' or '-'",
                     param, SRV_ID_MAX - 1);
@@ -52,13 +52,13 @@ static enum srv_error_code read_item(struct srv_change_call *call,
                                      const struct srv_document_field *field, size_t i, json_t *item,
                                      struct srv_request *request, struct srv_error *error)
 {
-    char place[32];
-    snprintf(place, sizeof place, "%s[%zu]", field->name, i);
+    char path[32];
+    snprintf(path, sizeof path, "%s[%zu]", field->name, i);
     *call = (struct srv_change_call){.length = SRV_NOT_GIVEN};
     if (srv_document_item(call, field, i, item, error) != SRV_OK ||
-        keep_id(&call->from, place, "from", request, error) != SRV_OK)
+        keep_id(&call->from, path, "from", request, error) != SRV_OK)
         return error->code;
-    return keep_id(&call->session_id, place, "session_id", request, error);
+    return keep_id(&call->session_id, path, "session_id", request, error);
 }
 
 /* The calls that a list holds; NULL, with no items, where the list is NULL. */

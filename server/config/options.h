@@ -117,7 +117,7 @@ void srv_config_free_model(struct srv_model_entry *entry);
 struct srv_object {
     void *out;          /* what its members fill */
     void *context;      /* for the members' readers */
-    char place[32];     /* "models[3]", for messages; "": the whole file */
+    char path[32];      /* "models[3]", for messages; "": the whole file */
     const char *member; /* the name of the one that is being read */
     void *to;           /* its place in *out, by its row */
     char *message;      /* [SRV_MESSAGE_MAX] */

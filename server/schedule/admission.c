@@ -43,7 +43,7 @@ static size_t count_active(const struct srv_admission *a, unsigned caller)
     return active > 0 ? active : 1;
 }
 
-static bool has_place(const struct srv_admission *a, unsigned caller)
+static bool admits(const struct srv_admission *a, unsigned caller)
 {
     size_t depth = read_count(&a->depth);
     size_t reserve = (a->capacity + RESERVE_DIVISOR - 1) / RESERVE_DIVISOR;
@@ -132,7 +132,7 @@ unsigned srv_admission_retry_after_s(const struct srv_admission *a,
 enum srv_error_code srv_admission_check(const struct srv_admission *a,
                                         const struct srv_request *request, struct srv_error *error)
 {
-    if (!has_place(a, request->caller))
+    if (!admits(a, request->caller))
         return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
                         read_count(&a->depth), a->capacity);
     if (request->deadline_ns == 0 || read_count(&pace_of(a, request)->depth) < PREDICTED_DEPTH)

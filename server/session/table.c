@@ -438,19 +438,19 @@ static bool is_after(const struct srv_session *session, const char *id, const ch
 static size_t keep_first(struct srv_session *out[], size_t count, size_t size,
                          struct srv_session *session)
 {
-    size_t place = 0, end = count;
-    while (place < end) {
-        size_t middle = (place + end) / 2;
+    size_t index = 0, end = count;
+    while (index < end) {
+        size_t middle = (index + end) / 2;
         if (is_after(session, out[middle]->id, out[middle]->owner))
-            place = middle + 1;
+            index = middle + 1;
         else
             end = middle;
     }
-    if (place == size)
+    if (index == size)
         return count;
     count += count < size;
-    memmove(out + place + 1, out + place, (count - place - 1) * sizeof(struct srv_session *));
-    out[place] = session;
+    memmove(out + index + 1, out + index, (count - index - 1) * sizeof(struct srv_session *));
+    out[index] = session;
     return count;
 }
 

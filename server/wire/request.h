@@ -86,7 +86,7 @@ struct srv_request {
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
     bool over_client_limit;            /* or by max_client_in_flight_bytes */
     bool preflight;                    /* a browser asks whether a page may send a request */
-    unsigned caller;                   /* place of the API key in its file; 0 without keys */
+    unsigned caller;                   /* index of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
     struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */
     struct srv_codec_workers *codec_workers; /* that have the request, or NULL */

@@ -45,16 +45,16 @@ static __attribute__((format(printf, 4, 5))) bool fail_at(struct reader *r, unsi
                                                           enum srv_error_code code,
                                                           const char *format, ...)
 {
-    char place[64 + 24 * SRV_TENSOR_RANK], what[128];
-    int length = snprintf(place, 64, "%s%s", r->param, r->member);
+    char path[64 + 24 * SRV_TENSOR_RANK], what[128];
+    int length = snprintf(path, 64, "%s%s", r->param, r->member);
     length = length < 64 ? length : 63;
     for (unsigned d = 0; d < depth; d++)
-        length += snprintf(place + length, 24, "[%zu]", r->index[d]);
+        length += snprintf(path + length, 24, "[%zu]", r->index[d]);
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    srv_fail(r->json->error, code, r->param, "%s %s", place, what);
+    srv_fail(r->json->error, code, r->param, "%s %s", path, what);
     return false;
 }
 

@@ -261,16 +261,16 @@ static void read_input(struct reader *r)
 {
     static const char *const weightless[] = {"query", "key", "value", "past_key", "past_value"};
     const struct srv_field *field;
-    struct srv_tensor input, *place;
+    struct srv_tensor input, *to;
     if (!srv_tensor_read_input(&input, &field, &r->source))
         return;
     for (size_t i = 0; i < sizeof weightless / sizeof weightless[0]; i++)
         if (r->target->model != NULL && strcmp(field->name, weightless[i]) == 0)
             srv_json_fail(r->json, SRV_E_INVALID_VALUE, field->name,
                           "is an input of the model attention; this one has hidden_states");
-    place = accept_field(r, (enum srv_field_index)(field - srv_fields));
-    if (place != NULL)
-        *place = input;
+    to = accept_field(r, (enum srv_field_index)(field - srv_fields));
+    if (to != NULL)
+        *to = input;
 }
 
 static void read_inputs(struct reader *r)
@@ -339,9 +339,9 @@ static void set_outputs(struct reader *r)
     if (outputs->index && find_output(outputs, "attention_weights") == NULL)
         srv_json_fail(r->json, SRV_E_INVALID_VALUE, SRV_V2_INDEX,
                       "comes with attention_weights only");
-    unsigned *place = outputs->count > 0 ? accept_field(r, SRV_F_outputs) : NULL;
-    if (place != NULL)
-        *place = 0;
+    unsigned *to = outputs->count > 0 ? accept_field(r, SRV_F_outputs) : NULL;
+    if (to != NULL)
+        *to = 0;
     for (const struct srv_v2_output *output = outputs->items; output < end; output++)
         if (strcmp(output->name, SRV_V2_INDEX) != 0 && r->call_error.code == SRV_OK)
             srv_call_add_output(&r->call, output->name);
