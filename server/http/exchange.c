@@ -208,7 +208,7 @@ static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv
 
 /* Checks for a place in the queue and room for the body before any byte of it is read.  Memory is
  * charged as bytes arrive, so a length that is only declared takes none from others. */
-static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *error)
+static enum srv_error_code check_capacity(struct srv_exchange *x, struct srv_error *error)
 {
     const struct srv_request *request = &x->request;
     size_t limit = request->limits->max_in_flight_bytes;
@@ -262,7 +262,7 @@ static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_h
     }
     if (check_phase(x, error) != SRV_OK || check_fields(x, head, error) != SRV_OK)
         return error->code;
-    return check_room(x, error);
+    return check_capacity(x, error);
 }
 
 /* False where the client has left along with its head. */

@@ -245,7 +245,7 @@ void srv_lingers_serve(struct srv_loop *loop, uint64_t now_ns);
 void srv_lingers_sweep(struct srv_loop *loop, uint64_t now_ns);
 
 /* A connection has come: closes sockets that have no room beside all connections. */
-void srv_lingers_make_room(struct srv_loop *loop);
+void srv_lingers_bound(struct srv_loop *loop);
 
 /* ---- mhd_workarounds.c, which lists defects of libmicrohttpd 0.9.75 by number ---- */
 

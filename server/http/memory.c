@@ -137,8 +137,8 @@ static char *resize_body(struct srv_exchange *x, size_t capacity)
 
 /* Makes room for a body of `capacity` bytes and the NUL after it; for `needed` bytes where memory
  * in flight allows no more. */
-static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size_t capacity,
-                                     struct srv_error *error)
+static enum srv_error_code grow_to(struct srv_exchange *x, size_t needed, size_t capacity,
+                                   struct srv_error *error)
 {
     if (!srv_request_charge(&x->request, capacity - x->capacity)) {
         if (!srv_request_charge(&x->request, needed - x->capacity))
@@ -201,5 +201,5 @@ enum srv_error_code srv_exchange_grow_body(struct srv_exchange *x, size_t needed
     size_t factor = needed < SMALL_BODY ? 8 : 2;
     size_t capacity = needed <= BODY_FIRST ? BODY_FIRST : factor * needed;
     capacity = capacity < max ? capacity : max;
-    return make_room(x, needed, capacity > needed ? capacity : needed, error);
+    return grow_to(x, needed, capacity > needed ? capacity : needed, error);
 }

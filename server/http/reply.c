@@ -167,15 +167,15 @@ static bool add_lines(struct MHD_Response *response, struct srv_buffer *lines)
 bool srv_reply_through_mhd(struct srv_exchange *x, bool close)
 {
     struct srv_request *request = &x->request;
-    char room[LINES_MAX];
+    char space[LINES_MAX];
     struct srv_buffer lines;
     size_t length;
     const char *body = finish_reply(&length, request, x->loop);
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
-    srv_buffer_init(&lines, sizeof room);
-    srv_buffer_lend(&lines, room, sizeof room);
+    srv_buffer_init(&lines, sizeof space);
+    srv_buffer_lend(&lines, space, sizeof space);
     list_fields(&lines, x->loop, request);
     bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
     good = good && add_lines(response, &lines);

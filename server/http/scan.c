@@ -411,9 +411,9 @@ static char *step(struct srv_scan *s, char *at, char *end)
     bool in_head = s->state <= HEAD_LF;
     bool in_line = s->state >= CHUNK_DIGITS && s->state <= CHUNK_LINE_LF;
     size_t *count = in_head ? &s->bytes : &s->line;
-    size_t most = in_head ? SRV_MAX_HEADER_BYTES : SRV_MAX_CHUNK_LINE, room = most + 1 - *count;
-    if ((in_head || in_line) && (size_t)(end - at) > room)
-        end = at + room;
+    size_t most = in_head ? SRV_MAX_HEADER_BYTES : SRV_MAX_CHUNK_LINE, left = most + 1 - *count;
+    if ((in_head || in_line) && (size_t)(end - at) > left)
+        end = at + left;
     char *next = steps[s->state](s, at, end);
     if (in_head || in_line)
         *count += (size_t)(next - at);

@@ -14,10 +14,10 @@ bool srv_turn_begins(struct srv_connection *connection)
     struct srv_loop *loop = connection->loop;
     struct srv_turns *turns = &loop->turns;
     bool granted = connection->turn.granted;
-    bool room = TAILQ_EMPTY(&turns->waiting) && turns->served < SRV_TURN_PIPELINED;
+    bool fits = TAILQ_EMPTY(&turns->waiting) && turns->served < SRV_TURN_PIPELINED;
     connection->turn.granted = false;
-    turns->served += !granted && room;
-    if (granted || room || loop->stopping)
+    turns->served += !granted && fits;
+    if (granted || fits || loop->stopping)
         return true;
     TAILQ_INSERT_TAIL(&turns->waiting, connection, turn.entry);
     connection->turn.waits = true;

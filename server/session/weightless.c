@@ -275,13 +275,13 @@ bool srv_model_hold(const struct srv_model *model, size_t layers)
     struct srv_weightless *table = item->table;
     pthread_mutex_lock(&table->lock);
     size_t most = SRV_WEIGHTLESS_MEAN_LAYERS * table->limits->max_sessions;
-    bool room = table->layers + layers <= most;
-    if (room) {
+    bool fits = table->layers + layers <= most;
+    if (fits) {
         item->references++;
         table->layers += layers;
     }
     pthread_mutex_unlock(&table->lock);
-    return room;
+    return fits;
 }
 
 void srv_model_drop(const struct srv_model *model, size_t layers)

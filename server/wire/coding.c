@@ -15,7 +15,7 @@
 #include "config/bounds.h"
 #include "wire/request.h"
 
-#define FIRST_ROOM 4096                  /* bytes: least room for output */
+#define FIRST_CAPACITY 4096              /* bytes: least room for output */
 #define INPUT_CHUNK ((size_t)1 << 20)    /* bytes that zlib is given in one call */
 #define EXPANDED_CHUNK ((size_t)1 << 20) /* bytes that zlib may write in one call: bodies */
 #define CODED_CHUNK ((size_t)64 << 10)   /* likewise: replies */
@@ -46,7 +46,7 @@ struct expansion {
 
 static enum srv_error_code grow(struct expansion *e)
 {
-    size_t capacity = attn_min(e->capacity > 0 ? 2 * e->capacity : FIRST_ROOM, e->most + 1);
+    size_t capacity = attn_min(e->capacity > 0 ? 2 * e->capacity : FIRST_CAPACITY, e->most + 1);
     char *out = NULL;
     if (e->limits->grant == NULL || e->limits->grant(e->limits->context, capacity - e->capacity))
         out = realloc(e->out, capacity + 1);
@@ -88,13 +88,13 @@ static enum srv_error_code expand(struct expansion *e)
             (e->length == e->capacity && grow(e) != SRV_OK))
             return e->error->code;
         const size_t given = attn_min(e->in, INPUT_CHUNK);
-        const size_t room = attn_min(e->capacity - e->length, EXPANDED_CHUNK);
+        const size_t space = attn_min(e->capacity - e->length, EXPANDED_CHUNK);
         e->z.avail_in = (uInt)given;
         e->z.next_out = (Bytef *)e->out + e->length;
-        e->z.avail_out = (uInt)room;
+        e->z.avail_out = (uInt)space;
         status = inflate(&e->z, Z_NO_FLUSH);
         e->in -= given - e->z.avail_in;
-        e->length += room - e->z.avail_out;
+        e->length += space - e->z.avail_out;
         if (e->length > e->most)
             return fail_large(e);
         if (status != Z_OK && status != Z_STREAM_END)
@@ -185,16 +185,16 @@ static int compress_piece(struct srv_compressor *c, struct srv_request *request)
 {
     struct srv_buffer *out = &c->out;
     size_t given = attn_min(c->left, INPUT_CHUNK);
-    size_t room = attn_min(out->limit - out->length, CODED_CHUNK);
-    char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
-    if (to == NULL || room == 0)
+    size_t space = attn_min(out->limit - out->length, CODED_CHUNK);
+    char *to = srv_request_charge(request, space) ? srv_buffer_reserve(out, space) : NULL;
+    if (to == NULL || space == 0)
         return Z_BUF_ERROR;
     c->z.avail_in = (uInt)given;
     c->z.next_out = (Bytef *)to;
-    c->z.avail_out = (uInt)room;
+    c->z.avail_out = (uInt)space;
     int status = deflate(&c->z, given == c->left ? Z_FINISH : Z_NO_FLUSH);
     c->left -= given - c->z.avail_in;
-    out->length += room - c->z.avail_out;
+    out->length += space - c->z.avail_out;
     return status;
 }
 

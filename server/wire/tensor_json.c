@@ -142,9 +142,9 @@ static size_t read_row(struct reader *r)
         /* The fast path, which almost all elements of a request take: reads numbers as long as each
          * is finite and followed by a comma at once, and stops in front of the first other one. */
         if (is_float(r)) {
-            const size_t room = r->capacity - r->count;
+            const size_t left = r->capacity - r->count;
             r->count +=
-                srv_numbers_read((float *)r->data + r->count, room < READ_CHUNK ? room : READ_CHUNK,
+                srv_numbers_read((float *)r->data + r->count, left < READ_CHUNK ? left : READ_CHUNK,
                                  &r->json->at, r->json->end);
         }
         r->index[r->rank - 1] = r->count - first;
@@ -219,8 +219,8 @@ static bool alloc_data(struct reader *r)
 {
     size_t size = srv_tensor_element_bytes(r->kind);
     size_t most = count_ahead(r->json);
-    size_t room = srv_arena_room(r->arena) / size;
-    r->capacity = most < room ? most : room;
+    size_t left = srv_arena_left(r->arena) / size;
+    r->capacity = most < left ? most : left;
     r->data = srv_arena_alloc(r->arena, r->capacity, size);
     if (r->data == NULL)
         return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "finds no memory");
@@ -230,11 +230,11 @@ static bool alloc_data(struct reader *r)
 /* The rank of nested arrays: the number of opening brackets in front of the first element. */
 static bool read_rank(struct reader *r)
 {
-    const unsigned room = SRV_JSON_MAX_DEPTH - r->json->depth;
+    const unsigned left = SRV_JSON_MAX_DEPTH - r->json->depth;
     struct srv_json ahead = *r->json;
-    while (r->rank <= room && srv_json_accept(&ahead, '['))
+    while (r->rank <= left && srv_json_accept(&ahead, '['))
         r->rank++;
-    if (r->rank > room)
+    if (r->rank > left)
         return fail_at(r, 0, SRV_E_TOO_COMPLEX, "is nested too deeply");
     if (r->rank > SRV_TENSOR_RANK)
         return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has %u dimensions, at most %d are possible",
