@@ -214,7 +214,7 @@ void add_calls(json_t *schemas)
                                      "prefill of a session"));
     set(schemas, "DecodeRequest",
         call_schema(SRV_CALL_DECODE, "A step over a session, or a list of steps"));
-    set(schemas, "StepRequest", call_schema(SRV_CALL_ITEM, "A step of a list of steps"));
+    set(schemas, "StepRequest", call_schema(SRV_CALL_SEQUENCE, "A step of a list of steps"));
 }
 
 /* ---- Documents ------------------------------------------------------------------------------- */

@@ -12,8 +12,8 @@
 
 #include "base/id.h"
 
-enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM };
-#define ANY_BODY (ATTEND | DECODE | ITEM)
+enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, SEQUENCE = SRV_CALL_SEQUENCE };
+#define ANY_BODY (ATTEND | DECODE | SEQUENCE)
 
 #define NAME_SIZE 32  /* of a member's name; a longer one is shortened and matches no field */
 #define PARAM_SIZE 64 /* "sequences[", an index, "]." and a name */
@@ -22,7 +22,7 @@ enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM 
 static const char *full_name(char out[PARAM_SIZE], const struct srv_call_reader *r,
                              const char *name)
 {
-    if (r->kind != ITEM)
+    if (r->kind != SEQUENCE)
         return name;
     srv_field_path(out, PARAM_SIZE, r->prefix, name);
     return out;
@@ -305,24 +305,24 @@ static void read_fields(struct srv_call_reader *r)
     }
 }
 
-static void read_item(struct srv_call_reader *parent, size_t index)
+static void read_sequence(struct srv_call_reader *parent, size_t index)
 {
     char prefix[PARAM_SIZE];
-    struct srv_call_reader item = *parent;
-    item.rows = &parent->call->sequences[index];
-    item.kind = ITEM;
-    item.seen = item.given = 0;
+    struct srv_call_reader sequence = *parent;
+    sequence.rows = &parent->call->sequences[index];
+    sequence.kind = SEQUENCE;
+    sequence.seen = sequence.given = 0;
     snprintf(prefix, sizeof prefix, "sequences[%zu]", index);
-    item.prefix = prefix;
-    *item.rows = default_rows;
-    srv_json_begin_object(item.json, prefix);
-    read_fields(&item);
-    check(&item);
+    sequence.prefix = prefix;
+    *sequence.rows = default_rows;
+    srv_json_begin_object(sequence.json, prefix);
+    read_fields(&sequence);
+    check(&sequence);
 }
 
 /* Makes room for one more item.  The room at least doubles; the items move, but not their strings
  * and tensors. */
-static bool reserve_item(struct srv_call_reader *r, size_t *capacity)
+static bool reserve_sequence(struct srv_call_reader *r, size_t *capacity)
 {
     struct srv_call *call = r->call;
     if (call->num_sequences < *capacity)
@@ -347,8 +347,8 @@ static void read_sequences(struct srv_call_reader *r)
         if (call->num_sequences == r->max_sequences)
             srv_json_fail(r->json, SRV_E_TOO_COMPLEX, "sequences", "has more than %zu items",
                           r->max_sequences);
-        else if (reserve_item(r, &capacity))
-            read_item(r, call->num_sequences++);
+        else if (reserve_sequence(r, &capacity))
+            read_sequence(r, call->num_sequences++);
     if (call->num_sequences == 0)
         fail(r, SRV_E_INVALID_VALUE, "sequences", "is empty");
 }

@@ -78,7 +78,7 @@ struct srv_call {
 enum srv_call_kind {
     SRV_CALL_ATTEND = 1 << 0,
     SRV_CALL_DECODE = 1 << 1,
-    SRV_CALL_ITEM = 1 << 2, /* not for srv_call_read */
+    SRV_CALL_SEQUENCE = 1 << 2, /* not for srv_call_read */
 };
 
 /* ---- Fields ---------------------------------------------------------------------------------- */

@@ -155,8 +155,8 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_tab
     return SRV_OK;
 }
 
-enum srv_error_code srv_document_item(void *out, const struct srv_document_field *list, size_t i,
-                                      json_t *item, struct srv_error *error)
+enum srv_error_code srv_document_entry(void *out, const struct srv_document_field *list, size_t i,
+                                       json_t *item, struct srv_error *error)
 {
     struct srv_error cause = {0};
     char path[32], param[sizeof cause.param];
