@@ -25,14 +25,12 @@ static uint32_t tag_of(const struct srv_embedded *file)
     return tag != 0 ? tag : 1;
 }
 
-static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
-
 /* Makes the file the reply's body, as it stands in the tree. */
 static enum srv_error_code expand(struct srv_request *request, const struct srv_embedded *file,
                                   struct srv_error *error)
 {
     const struct srv_decompress_limits limits = {
-        .most = SRV_EMBEDDED_MAX_BYTES, .grant = charge, .context = request};
+        .most = SRV_EMBEDDED_MAX_BYTES, .grant = srv_request_charge, .context = request};
     struct srv_buffer *body = &request->reply.body;
     char *plain;
     size_t length;

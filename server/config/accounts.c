@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/clock.h"
 
 const char *srv_quota_name(enum srv_quota quota)
@@ -64,18 +65,10 @@ size_t srv_account_limit(const struct srv_account *account, enum srv_quota quota
     return account != NULL ? atomic_load(&account->limits[quota]) : SRV_NO_QUOTA;
 }
 
-bool srv_account_charge(struct srv_account *account, enum srv_quota quota, size_t amount,
-                        size_t beyond)
+bool srv_account_charge(struct srv_account *account, enum srv_quota quota, size_t amount)
 {
-    if (account == NULL)
-        return true;
-    size_t limit = srv_account_limit(account, quota), used = atomic_load(&account->used[quota]);
-    limit = limit < SRV_NO_QUOTA - beyond ? limit + beyond : SRV_NO_QUOTA;
-    do {
-        if (amount > limit || used > limit - amount)
-            return false;
-    } while (!atomic_compare_exchange_weak(&account->used[quota], &used, used + amount));
-    return true;
+    return account == NULL ||
+           srv_charge(&account->used[quota], amount, srv_account_limit(account, quota));
 }
 
 bool srv_account_has(const struct srv_account *account, enum srv_quota quota, size_t amount)

@@ -54,10 +54,8 @@ void srv_accounts_free(struct srv_accounts *accounts);
  * SRV_MAX_ACCOUNTS or memory is short.  Any thread. */
 struct srv_account *srv_accounts_get(struct srv_accounts *accounts, const char *name);
 
-/* Charges `amount` to a quota, unless that would pass the limit; `beyond` is added to the limit.
- * Any thread. */
-bool srv_account_charge(struct srv_account *account, enum srv_quota quota, size_t amount,
-                        size_t beyond);
+/* Charges `amount` to a quota, unless that would pass the limit.  Any thread. */
+bool srv_account_charge(struct srv_account *account, enum srv_quota quota, size_t amount);
 bool srv_account_has(const struct srv_account *account, enum srv_quota quota, size_t amount);
 
 /* Charges it whatever the limit: what was there before the account. */

@@ -374,7 +374,8 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->connection = x;
     request->t_start = srv_now_ns();
     srv_exchange_name(x);
-    srv_arena_init(&request->arena, context->limits->max_in_flight_bytes, srv_exchange_grant, x);
+    srv_arena_init(&request->arena, context->limits->max_in_flight_bytes, srv_request_charge,
+                   request);
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, context->limits->max_reply_bytes);
     srv_buffer_lend(&request->reply.body, x->reply, sizeof x->reply);

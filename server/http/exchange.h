@@ -207,9 +207,6 @@ void srv_exchange_set_target(struct srv_exchange *exchange, const char *target);
 void srv_exchange_free(struct srv_exchange *exchange, bool on_loop_thread);
 void srv_exchange_free_pool(struct srv_loop *loop); /* of a loop that has stopped */
 
-/* The arena's grant function: charges `bytes` to the request. */
-bool srv_exchange_grant(void *exchange, size_t bytes);
-
 /* Grows the room for the body to hold `needed` bytes, in steps that at least double it, within the
  * limit.  Errors: body_too_large, out_of_memory. */
 enum srv_error_code srv_exchange_grow_body(struct srv_exchange *exchange, size_t needed,

@@ -9,11 +9,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "http/exchange.h"
 #include "schedule/scheduler.h"
 
-#define MAX_POLLS 4096                     /* of all polled exchanges, before one is suspended */
-#define PROBE_AFTER_NS UINT64_C(100000000) /* of a job: before that its client is not probed */
+#define MAX_POLLS 4096                   /* of all polled exchanges, before one is suspended */
+#define PROBE_AFTER_NS (100 * SRV_MS_NS) /* of a job: before that its client is not probed */
 
 static struct srv_scheduler *begin_job(struct srv_exchange *x)
 {

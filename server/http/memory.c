@@ -111,12 +111,6 @@ size_t srv_http_exchange_bytes(void) { return sizeof(struct srv_exchange); }
 
 /* ---- Charging and bodies --------------------------------------------------------------------- */
 
-bool srv_exchange_grant(void *context, size_t bytes)
-{
-    struct srv_exchange *x = context;
-    return srv_request_charge(&x->request, bytes);
-}
-
 enum srv_error_code srv_exchange_fail_in_flight(struct srv_error *error)
 {
     return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,

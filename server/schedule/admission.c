@@ -7,8 +7,7 @@
 
 #define RESERVE_DIVISOR 8 /* one place in so many is reserved for callers below their share */
 #define PREDICTED_DEPTH 8 /* requests of a route; with fewer the last one says little of the next */
-#define AVERAGED_NS UINT64_C(1000000000) /* of work, over which a pace is the mean */
-#define SECOND_NS UINT64_C(1000000000)
+#define AVERAGED_NS SRV_S_NS /* of work, over which a pace is the mean */
 
 bool srv_admission_init(struct srv_admission *a, size_t capacity, const struct srv_routes *routes)
 {
@@ -123,7 +122,7 @@ static uint64_t expected_wait_ns(const struct srv_admission *a, const struct srv
 unsigned srv_admission_retry_after_s(const struct srv_admission *a,
                                      const struct srv_request *request)
 {
-    uint64_t seconds = (expected_wait_ns(a, request) + SECOND_NS - 1) / SECOND_NS;
+    uint64_t seconds = (expected_wait_ns(a, request) + SRV_S_NS - 1) / SRV_S_NS;
     return seconds < 1 ? 1 : seconds > SRV_MAX_RETRY_S ? SRV_MAX_RETRY_S : (unsigned)seconds;
 }
 

@@ -133,7 +133,7 @@ bool srv_session_is_own(const struct srv_session *session,
 enum srv_error_code srv_session_charge(struct srv_session *session, size_t bytes,
                                        struct srv_error *error)
 {
-    if (!srv_account_charge(session->account, SRV_QUOTA_CACHE, bytes, 0))
+    if (!srv_account_charge(session->account, SRV_QUOTA_CACHE, bytes))
         return srv_account_refuse(session->account, SRV_QUOTA_CACHE, error);
     session->charged_bytes += bytes;
     return SRV_OK;

@@ -216,7 +216,7 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
                                                 .store = session->store + 1};
     pthread_mutex_lock(&sessions->lock);
     enum srv_error_code code = check_may_insert(sessions, &options, false, error);
-    if (code == SRV_OK && !srv_account_charge(session->account, SRV_QUOTA_SESSIONS, 1, 0))
+    if (code == SRV_OK && !srv_account_charge(session->account, SRV_QUOTA_SESSIONS, 1))
         code = srv_account_refuse(session->account, SRV_QUOTA_SESSIONS, error);
     if (code == SRV_OK) {
         *find_link(sessions, session->id, NULL) = session;

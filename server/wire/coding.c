@@ -131,12 +131,11 @@ enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding c
     return SRV_OK;
 }
 
-static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
-
 enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most,
                                         const struct srv_cancel *cancel, struct srv_error *error)
 {
-    struct srv_decompress_limits limits = {.most = most, .grant = charge, .context = request};
+    struct srv_decompress_limits limits = {
+        .most = most, .grant = srv_request_charge, .context = request};
     char *body;
     size_t length;
     if (request->coding == SRV_IDENTITY)

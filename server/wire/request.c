@@ -51,22 +51,25 @@ static bool has_quota(const struct srv_request *request)
 static bool charge_client(struct srv_request *request, size_t bytes)
 {
     atomic_size_t *client_bytes = client_counter(request);
+    size_t alone = request->charged; /* the counter while no other request of the client has any */
     request->over_quota = request->over_client_limit = false;
     if (has_quota(request))
-        request->over_quota =
-            !srv_account_charge(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes, 0);
+        request->over_quota = !srv_account_charge(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes);
     else if (client_bytes != NULL)
         request->over_client_limit =
-            !srv_budget_charge_client(client_bytes, request->charged, bytes, client_limit(request));
+            !srv_charge(client_bytes, bytes, client_limit(request)) &&
+            !atomic_compare_exchange_strong(client_bytes, &alone, alone + bytes);
     return !request->over_quota && !request->over_client_limit;
 }
 
-/* The client's part is taken first: what is refused there never stands in the way of others. */
-bool srv_request_charge(struct srv_request *request, size_t bytes)
+/* The client is charged first: what is refused there never stands in the way of others. */
+bool srv_request_charge(void *context, size_t bytes)
 {
+    struct srv_request *request = context;
+    const size_t limit = request->in_flight->limit + (is_probe(request) ? SRV_PROBE_BYTES : 0);
     if (!charge_client(request, bytes))
         return false;
-    if (!srv_budget_charge(request->in_flight, bytes, is_probe(request) ? SRV_PROBE_BYTES : 0)) {
+    if (!srv_charge(&request->in_flight->used, bytes, limit)) {
         return_to_client(request, bytes);
         return false;
     }
@@ -86,7 +89,7 @@ bool srv_request_client_allows(struct srv_request *request, size_t bytes)
 
 void srv_request_uncharge(struct srv_request *request)
 {
-    srv_budget_uncharge(request->in_flight, request->charged);
+    atomic_fetch_sub(&request->in_flight->used, request->charged);
     return_to_client(request, request->charged);
     request->charged = 0;
 }

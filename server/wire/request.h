@@ -109,8 +109,9 @@ struct srv_request {
  * requests of the key, or else of the address, hold together; a request that alone passes it is
  * granted memory while no other request of the client has any.  Routes that are served while
  * draining are counted by address and apart, up to SRV_PROBE_BYTES, by which they may also pass the
- * daemon's bound: probes and metrics are answered when requests have used up theirs. */
-bool srv_request_charge(struct srv_request *request, size_t bytes);
+ * daemon's bound: probes and metrics are answered when requests have used up theirs.  The `grant` of
+ * a request's arena. */
+bool srv_request_charge(void *request, size_t bytes);
 void srv_request_uncharge(struct srv_request *request);
 
 /* Whether max_client_in_flight_bytes has room for so many bytes at this moment; takes nothing. */
