@@ -26,8 +26,8 @@ void srv_buffer_init(struct srv_buffer *buffer, size_t limit);
 /* Makes a new buffer begin in `memory`, which outlives it, within the buffer's limit. */
 void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes);
 
-/* Makes constant bytes, which outlive the buffer, its contents, without a copy.  What is appended to them
- * goes into memory of the buffer's own. */
+/* Makes constant bytes, which outlive the buffer, its contents, without a copy.  What is appended
+ * to them goes into memory of the buffer's own. */
 void srv_buffer_wrap(struct srv_buffer *buffer, const char *bytes, size_t count);
 
 /* The bytes of memory that the buffer has allocated: none of what was lent to it, or is wrapped. */

@@ -1,8 +1,8 @@
 /* accounts.h: what each API key may use, and what it uses.
  *
  * An account is an API key's, found by the key's name: it lasts while the daemon runs, also where
- * the file of keys is read again without that name, since sessions of the key may live on.  A charge
- * is one atomic step, so that no number of threads passes a limit.  Without keys there are no
+ * the file of keys is read again without that name, since sessions of the key may live on.  A
+ * charge is one atomic step, so that no number of threads passes a limit.  Without keys there are no
  * accounts: every call takes NULL, which has no limits. */
 #ifndef SRV_ACCOUNTS_H
 #define SRV_ACCOUNTS_H

@@ -148,7 +148,7 @@ static bool read_or_write(void *context, struct srv_request *request)
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
-/* Ends cancelled requests, every SRV_CANCEL_NS, so that each is answered soon and its place is free. */
+/* Ends cancelled requests, every SRV_CANCEL_NS, so that each is answered soon. */
 static void sweep(struct srv_scheduler *s)
 {
     if (srv_now_ns() < s->next_sweep_ns)

@@ -109,8 +109,8 @@ struct srv_request {
  * requests of the key, or else of the address, hold together; a request that alone passes it is
  * granted memory while no other request of the client has any.  Routes that are served while
  * draining are counted by address and apart, up to SRV_PROBE_BYTES, by which they may also pass the
- * daemon's bound: probes and metrics are answered when requests have used up theirs.  The `grant` of
- * a request's arena. */
+ * daemon's bound: probes and metrics are answered when requests have used up theirs.  Also the
+ * `grant` of a request's arena. */
 bool srv_request_charge(void *request, size_t bytes);
 void srv_request_uncharge(struct srv_request *request);
 
