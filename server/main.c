@@ -225,7 +225,7 @@ static bool load(struct srv_app *app, char *message)
              srv_stores_load(app->store, message, SRV_MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
-    srv_signals_hold();
+    srv_signals_block();
     if (loaded && !srv_models_describe(app))
         return srv_refuse(message, "out of memory");
     if (!loaded || !srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
@@ -353,7 +353,7 @@ static int run(struct srv_app *app)
     uint64_t asked_ns = 0;
     app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
-    srv_signals_hold();
+    srv_signals_block();
     srv_signals_ignore();
     bool opened = restrict_files(app, message) && open_log(app, message);
     if (opened) {

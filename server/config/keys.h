@@ -81,9 +81,9 @@ void srv_keyring_fini(struct srv_keyring *ring);
  * keys stay: 0, with its `message`. */
 size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char message[SRV_MESSAGE_MAX]);
 
-/* Copies the key that these bytes are, and its place in the file; false where they are no key.  Any
+/* Copies the key that these bytes are, and its index in the file; false where they are no key.  Any
  * thread. */
-bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *ring,
+bool srv_keyring_find(struct srv_key *out, unsigned *index, struct srv_keyring *ring,
                       const char *key, size_t length);
 
 /* Whether the file asks for samples by key in /metrics. */

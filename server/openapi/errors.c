@@ -82,7 +82,7 @@ static json_t *response(const struct srv_route *route, unsigned status)
 #define SAME_STATUS_MAX 16 /* different replies with one status */
 
 /* A reference to the reply, which is found in *shared or added to it. */
-static json_t *share(json_t *shared, unsigned status, json_t *reply)
+static json_t *find_or_add(json_t *shared, unsigned status, json_t *reply)
 {
     char name[32];
     for (unsigned i = 1; i <= SAME_STATUS_MAX; i++) {
@@ -103,6 +103,6 @@ void add_errors(json_t *replies, json_t *shared, const struct srv_route *route)
         json_t *reply = response(route, status);
         snprintf(name, sizeof name, "%u", status);
         if (reply != NULL)
-            set(replies, name, share(shared, status, reply));
+            set(replies, name, find_or_add(shared, status, reply));
     }
 }
