@@ -194,7 +194,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);
     size_t blocks = add(mul(all.num_blocks, ATTN_BLOCK_OVERHEAD), all.slack);
     size_t session = sizeof(struct srv_session) + SESSION_BYTES + all.session;
-    size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
+    size_t requests = add(add(limits->max_in_flight_bytes, SRV_PROBE_BYTES), limits->inputs_bytes);
     size_t after_loading = add(add(caches, requests), working); /* in use after loading */
     size_t connections = add(limits->max_connections, mul(config->event_threads, SRV_MAX_RESERVED));
     size_t connection = SRV_CONNECTION_BYTES + CONNECTION_BYTES + srv_http_exchange_bytes() +
@@ -241,6 +241,7 @@ static const struct {
 #define AT(member) offsetof(struct srv_config, member)
     {"--cache-bytes", "4MiB", AT(limits.cache_bytes), 4 * MIB},
     {"--max-in-flight-bytes", "4MiB", AT(limits.max_in_flight_bytes), 4 * MIB},
+    {"--inputs-bytes", "1MiB", AT(limits.inputs_bytes), MIB},
     {"--max-connections", "64", AT(limits.max_connections), 64},
     {"--max-body-bytes", "1MiB", AT(limits.max_body_bytes), MIB},
     {"--max-sessions", "64", AT(limits.max_sessions), 64},

@@ -72,6 +72,7 @@ static void *upkeep_main(void *argument)
         passed_over = expires ? 0 : (passed_over + 1) % 3;
         if (expires || passed_over == 0)
             expire_sessions(upkeep->app, now);
+        srv_inputs_expire(upkeep->app->inputs, now);
         srv_mapped_check();
         if (srv_now_ns() >= trim_ns)
             trim_ns = trim_heap();
