@@ -7,6 +7,7 @@
  */
 import { fitted, labelPlaces } from "./axes.js";
 import { hexOf, inkOn, rgbOf } from "./colors.js";
+import { fittedNumber } from "./dom.js";
 
 export const MOST_CELLS = 200; // rows or columns that are drawn as rectangles
 
@@ -51,6 +52,11 @@ export function elementOf(tree) {
 // ---- Legend -----------------------------------------------------------------------------------
 
 const PARTS = 64;
+const WIDTHS = { ".": 0.32, "−": 0.84, "+": 0.84, "∞": 0.84 }; // of DejaVu Sans, in font sizes
+
+/** How wide a number is at most, in whichever sans-serif font: that of the widest usual one. */
+const widthOf = (text, size) =>
+    [...text].reduce((sum, letter) => sum + size * (WIDTHS[letter] ?? 0.64), 0);
 
 /** @returns {string} a tick's number, short */
 export function tickText(value) {
@@ -83,12 +89,14 @@ export function legend(scale, colors, width, ink) {
     );
     let last = -Infinity;
     const ticks = scale.ticks.map(({ unit, value }) => {
-        const x = begin + span * unit;
+        const at = begin + span * unit;
         const text = tickText(value);
-        if (x - last < 6 * text.length + 8) return null; // would touch the one before
-        last = x;
+        const half = widthOf(text, 11) / 2;
+        const x = Math.max(half, Math.min(width - half, at)); // at an end: within the picture
+        if (x - half < last + 6) return null; // would touch the one before
+        last = x + half;
         return [
-            svg("path", { d: `M${rounded(x)} 12v4`, stroke: ink }),
+            svg("path", { d: `M${rounded(at)} 12v4`, stroke: ink }),
             svg("text", { x, y: 28, "text-anchor": "middle", fill: ink }, text),
         ];
     });
@@ -106,6 +114,7 @@ const averageWidth = (text) => 6.2 * [...text].length; // of sans-serif at 11 un
 
 function cellsOf({ picture, area, scale, colors }, size) {
     const cells = [];
+    const measure = (text) => widthOf(text, 10);
     for (let row = area.row0; row < area.row1; row++)
         for (let column = area.column0; column < area.column1; column++) {
             const value = picture.valueAt(row, column);
@@ -114,7 +123,8 @@ function cellsOf({ picture, area, scale, colors }, size) {
             const y = (row - area.row0) * size;
             const fill = hexOf(colors, scale.unit(value));
             cells.push(svg("rect", { x, y, width: size, height: size, fill }));
-            if (size >= 34)
+            const number = size < 14 ? null : fittedNumber(value, size - 3, measure);
+            if (number !== null)
                 cells.push(
                     svg(
                         "text",
@@ -125,7 +135,7 @@ function cellsOf({ picture, area, scale, colors }, size) {
                             "font-size": 10,
                             fill: inkOn(rgbOf(colors, scale.unit(value))),
                         },
-                        tickText(value),
+                        number,
                     ),
                 );
         }
