@@ -28,6 +28,8 @@ const defaults = {
     view: "map", // map, lines, neurons, compare
     scale: "linear", // linear, log, rank
     colors: "", // empty: by kind
+    paper: "two", // width of a figure: one, two columns
+    size: "", // pixels of a thumbnail; empty: as fits
     pool: "max", // max, mean: what a cell of a thumbnail is
     sort: "layer", // of the overview: layer, or a statistic
     color_by: "weights", // of the overview: weights, or a statistic
@@ -40,7 +42,7 @@ const defaults = {
     window: "", // left,right instead of the layer's
     softcap: "", // instead of the layer's
     causal: "", // 1, 0 instead of the layer's
-    with: "", // layer,head that the open head is compared with
+    with: "", // layer,head that the open head is compared with; model: itself, unchanged
     with_model: "", // model of it, where that is another one
 };
 

@@ -5,7 +5,7 @@
  * The panel fetches again when one of those that change the numbers changes, paints again when
  * scale or colours change, and else only moves what is there.
  */
-import { importance, showChange } from "./ablation.js";
+import { importance, showBefore, showChange } from "./ablation.js";
 import { fitted } from "./axes.js";
 import { listen, integers, set, settings } from "./address.js";
 import { largestOf, mapNamed, scaleOf } from "./colors.js";
@@ -23,7 +23,8 @@ import { current, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
 
 // Work that goes with the head that is open.
-const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change"];
+const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change",
+    "before"];
 const STALE_MS = 300; // after which the map of the head before is hidden while the next one comes
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
@@ -99,7 +100,7 @@ class HeadPanel {
             all: () => this.picture && this.map.all(),
         };
         this.importance = importance(() => this.what);
-        this.layer = layerControls(this.importance.button);
+        this.layer = layerControls(this.importance);
         this.controls = pictureControls(zoom, this.layer.modified);
         this.title = el("h2", { data: { testid: "head-title" } });
         this.mark = el("span", { class: "mark" });
@@ -120,19 +121,21 @@ class HeadPanel {
                 },
                 text,
             );
-        this.whatIf = el("details", { class: "panel" }, el("summary", {}, "What if"), [
-            this.layer.element,
-            this.importance.host,
-        ]);
         this.body = el("div", { class: "head-body" }, [
             this.controls.element,
-            this.cell,
-            this.mapHost,
-            this.viewHost,
-            this.legend,
-            this.export.element,
-            this.whatIf,
-            this.stats,
+            el("div", { class: "head-columns" }, [
+                el("div", { class: "head-main" }, [
+                    this.cell,
+                    this.mapHost,
+                    this.viewHost,
+                    this.legend,
+                ]),
+                el("div", { class: "head-side" }, [
+                    this.layer.element,
+                    this.stats,
+                    this.export.element,
+                ]),
+            ]),
         ]);
         this.empty = el("p", { class: "muted" }, "Open a head: choose one of the maps.");
         const previous = step(-1, "head-previous", "‹", "Previous head");
@@ -214,6 +217,7 @@ class HeadPanel {
     async afterwards(what) {
         const { picture } = this;
         showChange(this.layer.change, what.source, what.layer, what.fields);
+        showBefore(this.layer.before, what);
         if (!picture.whole) {
             await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
             if (this.picture !== picture) return;
@@ -246,9 +250,9 @@ class HeadPanel {
         const isLocal = what?.source.local ?? false;
         this.controls.show(isLocal);
         this.export.show(isLocal);
-        this.whatIf.hidden = isLocal;
+        this.layer.element.hidden = isLocal;
         if (isLocal) this.layer.modified.hidden = true;
-        else if (what) this.layer.show(what.source.spec(what.layer), what.source.keys);
+        else if (what) this.layer.show(what.source.spec(what.layer), what.source.keys, what.head);
     }
 
     /** Paints the picture with scale and colours, into the view that is shown. */
@@ -256,6 +260,7 @@ class HeadPanel {
         const { picture, what } = this;
         const { scale, colors } = looksOf(picture);
         const { view } = settings();
+        this.section.dataset.view = view;
         this.looks = { scale, colors };
         this.mapHost.hidden = view !== "map";
         this.viewHost.hidden = view === "map";
@@ -270,8 +275,10 @@ class HeadPanel {
     /** The statistics, once they are there, and the pattern in the title. */
     showStats() {
         const { picture, headName: name } = this;
-        this.title.textContent = picture.stats ? `${name}: ${picture.stats.pattern}` : name;
-        fill(this.stats, picture.stats ? statisticsTable(picture.stats, name) : []);
+        const { source } = this.what;
+        this.title.textContent = picture.stats ? `${name}: ${picture.pattern}` : name;
+        const shown = picture.stats && { ...picture.stats, pattern: picture.pattern };
+        fill(this.stats, shown ? statisticsTable(shown, name, source) : []);
         this.map.canvas.setAttribute("aria-label", this.name());
     }
 
@@ -279,7 +286,7 @@ class HeadPanel {
     name() {
         const { picture, what } = this;
         const kind = what.kind === "weights" ? "attention weights" : `${what.stage} scores`;
-        const pattern = picture.stats ? `, pattern ${picture.stats.pattern}` : "";
+        const pattern = picture.stats ? `, pattern ${picture.pattern}` : "";
         return (
             `${this.headName}${pattern}: ${kind}, ` +
             `${picture.rows} queries by ${picture.columns} keys. ` +

@@ -320,8 +320,8 @@ function showModel(model) {
     const cross = model.is_cross ? ", keys from a second input" : "";
     const note = model.random ? "Random weights: patterns mean nothing. " : "";
     controls.about.textContent =
-        `${note}${model.family}, ${model.resident_layers.length} layers, ` +
-        `${model.num_attention_heads} heads, rows of ${model.hidden_size}, ` +
+        `${note}${model.family}, ${sources.counted(model.resident_layers.length, "layer")}, ` +
+        `${sources.counted(model.num_attention_heads, "head")}, rows of ${model.hidden_size}, ` +
         `${sources.masksOf(model)}${cross}`;
     controls.layers.placeholder = `all: ${model.resident_layers.join(",")}`;
 }

@@ -6,7 +6,7 @@ import { elementOf, legend, svg } from "./svg.js";
 
 /** Shows the legend of a picture's scale and colours in `host`. */
 export function showLegend(host, { scale, colors }, picture) {
-    const width = Math.max(180, Math.min(360, host.clientWidth || 360));
+    const width = Math.max(180, Math.min(360, 0.45 * (host.clientWidth || 800)));
     const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
     const { map } = picture;
     const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
@@ -23,7 +23,7 @@ export function showLegend(host, { scale, colors }, picture) {
         elementOf(tree),
         el("span", { class: "muted" }, note),
         pooled && el("span", { class: "muted" }, pooled),
-        picture.hides && picture.masked
+        picture.masked
             ? el("span", { class: "muted" }, hatched, " cannot be attended")
             : null,
     );
