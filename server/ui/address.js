@@ -18,6 +18,7 @@ const defaults = {
     model: "",
     session: "", // id of a session that is looked at
     layers: "", // shown in the overview, "0,1,5"; empty: all
+    sentence: "", // that the demonstration model reads
     text: "", // of random rows, split by spaces
     seed: "7", // of random rows
     encoder: "", // text of random rows that keys and values come from: cross-attention

@@ -167,9 +167,10 @@ export async function pngOfSvg(text) {
     await image.decode();
     URL.revokeObjectURL(url);
     const canvas = document.createElement("canvas");
-    const ratio = Math.min(2, MOST_SIDE / Math.max(image.width, image.height));
-    canvas.width = Math.round(ratio * image.width);
-    canvas.height = Math.round(ratio * image.height);
+    const [, width, height] = /viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(text);
+    const ratio = Math.min(2, MOST_SIDE / Math.max(width, height));
+    canvas.width = Math.round(ratio * width);
+    canvas.height = Math.round(ratio * height);
     const context = canvas.getContext("2d");
     context.fillStyle = "#ffffff";
     context.fillRect(0, 0, canvas.width, canvas.height);
@@ -320,20 +321,21 @@ const ACTIONS = {
             download(nameOf(panel, "npy"), bytes, "application/octet-stream");
         },
     ],
-    curl: ["Copy as curl", (panel, bar) => offerRequest(bar, panel, curlOf, "a curl command")],
+    curl: ["curl", (panel, bar) => offerRequest(bar, panel, curlOf, "a curl command")],
     python: [
-        "Copy as Python",
+        "Python",
         (panel, bar) => offerRequest(bar, panel, pythonOf, "a Python program"),
     ],
-    bundle: ["Copy figure with its data", async (panel, bar) => {
+    bundle: ["figure with its data", async (panel, bar) => {
         const numbers = await csvText(panel);
         if (!numbers) return;
         const file = await svgOf(panel, `${location.href}\n\n${numbers}`);
         await offer(bar, file, "an SVG file that carries its numbers as CSV, and the address");
     }],
-    link: ["Copy link", (panel, bar) => offer(bar, location.href, linkText())],
+    link: ["link", (panel, bar) => offer(bar, location.href, linkText())],
 };
 
+const FILES = ["png", "svg", "csv", "npy"]; // the rest is copied
 const REQUESTS = ["curl", "python"]; // of weights that are in the page there is none
 
 /** The buttons of all exports of a HeadPanel. */
@@ -355,6 +357,7 @@ export function exportBar(panel) {
             "button",
             {
                 type: "button",
+                "aria-label": FILES.includes(name) ? null : `Copy ${text}`,
                 data: { testid: `export-${name}` },
                 onclick: async () => {
                     bar.text.hidden = true;
@@ -374,8 +377,10 @@ export function exportBar(panel) {
         (value) => set({ paper: value }), { data: { testid: "paper" } });
     bar.element = el("div", { class: "export" }, [
         el("h3", {}, "Export"),
-        el("div", { class: "toolbar", role: "group", "aria-label": "Export" }, buttons,
-            labelled("Width of an SVG", paperList), bar.note),
+        el("div", { class: "toolbar", role: "group", "aria-label": "Export" },
+            buttons.slice(0, FILES.length), labelled("SVG for", paperList)),
+        el("div", { class: "toolbar", role: "group", "aria-label": "Copy" },
+            el("span", { class: "muted" }, "Copy"), buttons.slice(FILES.length), bar.note),
         bar.text,
     ]);
     bar.show = (isLocal) =>

@@ -53,7 +53,7 @@ function cellOf({ map, name, note, scale }, colors, x, y) {
  *     a cell: {map: {values, rows, columns}, name, note, scale}; columns: their titles, or none
  * @returns {string} an SVG file
  */
-export function figureSvg({ title, note, caption, columns, colors, rows, paper }) {
+export function figureSvg({ title, note, caption = "", columns, colors, rows, paper }) {
     const across = Math.max(...rows.map(({ cells }) => cells.length));
     const width = Math.max(480, LEFT + across * (SIDE + 8) + 8);
     const down = SIDE + CAPTION;

@@ -11,16 +11,18 @@ import { listen, integers, set, settings } from "./address.js";
 import { largestOf, mapNamed, scaleOf } from "./colors.js";
 import { CompareView } from "./compare.js";
 import { layerControls, pictureControls, statisticsTable } from "./controls.js";
+import { cellSentence, tellingCell } from "./demo.js";
 import { afterPause, byId, el, fill, numberText } from "./dom.js";
 import { exportBar } from "./export.js";
 import { shortest } from "./formats.js";
-import { Heatmap } from "./heatmap.js";
-import { showLegend } from "./legend.js";
+import { Heatmap, showLegend } from "./heatmap.js";
 import { LinesView } from "./lines.js";
 import { NeuronView } from "./neurons.js";
 import { Picture } from "./picture.js";
+import { successors } from "./rows.js";
 import { current, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
+import { patterns } from "./words.js";
 
 // Work that goes with the head that is open.
 const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change",
@@ -108,6 +110,7 @@ class HeadPanel {
         this.legend = el("div", { class: "legend" });
         this.viewHost = el("div", { class: "view-host" });
         this.cell = el("p", { class: "cell", data: { testid: "cell" } });
+        this.story = el("p", { class: "story", data: { testid: "story" }, hidden: true });
         this.stats = el("div", {});
         this.export = exportBar(this);
         const step = (by, testid, text, name) =>
@@ -122,6 +125,7 @@ class HeadPanel {
                 text,
             );
         this.body = el("div", { class: "head-body" }, [
+            this.story,
             this.controls.element,
             el("div", { class: "head-columns" }, [
                 el("div", { class: "head-main" }, [
@@ -224,7 +228,34 @@ class HeadPanel {
             this.paint(); // sinks take a place of their own, and may be the largest
         }
         await run("statistics", "Statistics", (signal) => picture.fetchStats(signal));
-        if (this.picture === picture) this.showStats();
+        if (this.picture !== picture) return;
+        this.showStats();
+        const { source } = what;
+        if (source.told && !this.map.selected && picture.whole)
+            this.map.select(tellingCell(picture, successors(source.keyLabels)));
+        this.tell();
+    }
+
+    /** Three sentences about a head of the demonstration model: what is seen, and where. */
+    tell() {
+        const { picture, what } = this;
+        const told = what?.source.told;
+        const isModel = what?.kind === "weights" && Object.keys(what.fields).length === 0;
+        this.story.hidden = !told || !picture?.stats || !isModel;
+        this.map.resize(); // to what the story leaves of the window
+        if (this.story.hidden) return;
+        const { layer, head, source } = what;
+        const heads = source.layers.length * source.spec(layer).num_attention_heads;
+        const own = told.find((one) => one.layer === layer && one.head === head);
+        const { pattern } = picture;
+        const cell = this.map.selected;
+        fill(this.story,
+            el("span", {}, `One of ${heads} attention heads: rows are tokens that look (queries), columns ` +
+                "those looked at (keys), bright cells large weights. "),
+            el("span", {}, el("b", {}, own?.name ?? pattern), ": ", own?.text ?? `${patterns[pattern][0]}.`, " "),
+            cell && picture.valueAt(cell.row, cell.column) !== undefined
+                ? el("span", {}, cellSentence(picture, cell)) : null);
+        this.map.resize();
     }
 
     get headName() {
@@ -246,6 +277,7 @@ class HeadPanel {
         this.mark.title = what?.source.mark ?? "";
         this.controls.views.hidden = what === null;
         if (!what) this.layer.modified.hidden = true;
+        if (!what?.source.told) this.story.hidden = true;
         this.title.textContent = what ? this.headName : "One head";
         const isLocal = what?.source.local ?? false;
         this.controls.show(isLocal);
@@ -335,6 +367,7 @@ class HeadPanel {
     // ---- Cells ----
 
     select(cell) {
+        this.tell();
         this.note({ cell: cell ? `${cell.row},${cell.column}` : "" });
         this.describe();
         if (cell) this.say(this.cell.textContent);

@@ -446,12 +446,13 @@ export async function lastKeySource(model, session) {
 export const counted = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 
 /** @returns {string} one line that says what a source is */
-export function factsOf({ title, model, layers, queries, keys }) {
+export function factsOf({ title, told, model, layers, queries, keys }) {
     const over = `${counted(queries, "row")} over ${counted(keys, "key")}`;
     const tokens = queries === keys ? counted(keys, "token") : over;
     const heads = counted(specOf(model, layers[0]).num_attention_heads, "head");
     const all = `${counted(layers.length, "layer")} × ${heads}`;
-    return [title, `${model.name} (${model.family})`, all, tokens].join(" · ");
+    return [told ? null : title, `${model.name} (${model.family})`, all, tokens]
+        .filter(Boolean).join(" · ");
 }
 
 // ---- The one that is looked at ------------------------------------------------------------------
