@@ -69,6 +69,7 @@
     X(cpu)            \
     X(self_check)     \
     X(record)         \
+    X(slots)          \
     X(identity)       \
     X(restore)        \
     X(store_snapshot) \
