@@ -263,6 +263,19 @@ struct attn_layer_spec {
     enum attn_dtype kv_dtype; /* of cached keys and values: all but ATTN_W8A16 */
 };
 
+/* Whether the layer attends to patches of an image, all of them in one call. */
+static inline bool attn_layer_needs_grid(const struct attn_layer_spec *spec)
+{
+    return spec->rope.grid_prefix > 0 || spec->position_bias.type == ATTN_BIAS_GRID;
+}
+
+/* Whether the layer normalises or subtracts what its heads put out together: no head has a share of
+ * its own in the output then. */
+static inline bool attn_layer_joins_heads(const struct attn_layer_spec *spec)
+{
+    return spec->output_norm.type != ATTN_NORM_NONE || spec->differential.lambda_init != 0;
+}
+
 /* The numbers that a cache keeps of a token in such a layer: `heads` keys and values of these
  * widths, which comments on caches call G, D and Dv.  In a latent layer one head has the latent [R]
  * as its key, and the shared part that rotates as its value. */

@@ -264,19 +264,22 @@ void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
 }
 
-/* Where the last steps of layers that read this one begin, since each may be repeated; `length` at
- * most.  *read is whether there are such layers, whose steps come after this one's. */
-static size_t begin_of_readers(bool *read, const struct attn_cache *cache, size_t layer,
-                               size_t length)
+/* The first block of a layer that a step at `position`, or a later one, may see.  The last steps of
+ * layers that read this one come after its own, and each may be repeated. */
+static size_t first_seen(const struct attn_cache *cache, size_t layer, const struct cache_layer *l,
+                         size_t position)
 {
-    *read = false;
+    bool read = false;
+    size_t length = atomic_load(&l->length);
     for (size_t i = 0; i < cache->num_slots; i++) {
-        const struct cache_layer *l = &cache->slots[i];
-        const bool reads = l->spec->shares_layer == layer;
-        *read = *read || reads;
-        length = reads ? attn_min(length, atomic_load(&l->length) - l->again) : length;
+        const struct cache_layer *reader = &cache->slots[i];
+        if (reader->spec->shares_layer != layer)
+            continue;
+        read = true;
+        length = attn_min(length, atomic_load(&reader->length) - reader->again);
     }
-    return length;
+    const size_t from = position > 0 || read ? attn_min(position, length) : length;
+    return attn_min(attn_window_first(l->spec, from), length - (length > 0)) / ATTN_TILE;
 }
 
 void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position)
@@ -288,15 +291,11 @@ void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t positio
 
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
-    bool read;
     struct cache_layer *l = layer_of(cache, layer);
     attn_cache_note_step(cache, layer, position);
     if (l == NULL || attn_cache_shares_layer(cache, layer))
         return;
-    const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
-    const size_t seen =
-        attn_window_first(l->spec, position > 0 || read ? attn_min(position, length) : length);
-    const size_t from = attn_min(seen, length - (length > 0)) / ATTN_TILE;
+    const size_t from = first_seen(cache, layer, l, position);
     if (from > atomic_load(&l->first))
         drop_first(cache->pool, l, from - atomic_load(&l->first));
 }

@@ -31,9 +31,7 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
         return attn_fail(error, ATTN_UNSUPPORTED, mask ? "attention_mask" : "attention_bias",
                          "an indexer chooses the keys of all heads together: give them one "
                          "attention_mask and one attention_bias, [B,1,T,S]");
-    const bool joined =
-        spec->output_norm.type != ATTN_NORM_NONE || spec->differential.lambda_init != 0;
-    if (outputs->ablation != NULL && joined)
+    if (outputs->ablation != NULL && attn_layer_joins_heads(spec))
         return attn_fail(
             error, ATTN_UNSUPPORTED, "ablation",
             "ablation: a head has no share of its own in a layer that normalises or "

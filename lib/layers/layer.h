@@ -68,12 +68,6 @@ struct attn_layer {
     size_t extra; /* columns of these tiles in use, 0 to 2 */
 };
 
-/* Whether the layer attends to patches of an image, all of them in one call. */
-static inline bool attn_layer_needs_grid(const struct attn_layer_spec *spec)
-{
-    return spec->rope.grid_prefix > 0 || spec->position_bias.type == ATTN_BIAS_GRID;
-}
-
 /* Allocates zeroed arrays for `spec`, which is checked here (attn_layer_check), all but the
  * matrices.
  * Errors: as attn_layer_check; ATTN_NO_MEMORY. */

@@ -28,11 +28,10 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
     const bool is_cross = spec != NULL && spec->is_cross;
     const bool borrows = spec != NULL && spec->shares_layer != SIZE_MAX; /* another's keys */
     const bool rotates = spec != NULL && spec->rope.type != ATTN_ROPE_NONE;
-    const bool joined = spec != NULL && (spec->output_norm.type != ATTN_NORM_NONE ||
-                                         spec->differential.lambda_init != 0);
+    const bool joined = spec != NULL && attn_layer_joins_heads(spec);
     const bool positions = rows->position_ids.present;
     const bool by_grid = rotates && spec->rope.grid_prefix > 0;
-    const bool whole = by_grid || (spec != NULL && spec->position_bias.type == ATTN_BIAS_GRID);
+    const bool whole = spec != NULL && attn_layer_needs_grid(spec);
     const bool own = (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
     const bool inner = (rows->outputs & (SRV_OUT_QUERY | SRV_OUT_HEADS | SRV_OUT_CONCAT)) != 0;
     const struct {

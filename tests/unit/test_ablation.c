@@ -175,8 +175,7 @@ static void compare_attends(const char *what, struct attn_attend_args args, size
     const float *own = args.modifiers.head_mask;
     args.outputs = (struct attn_outputs){.output = output, .head_stats = stats, .ablation = got};
     /* a head has no share of its own where heads are normalised or subtracted together */
-    const bool joined =
-        layer->spec.output_norm.type != ATTN_NORM_NONE || layer->spec.differential.lambda_init != 0;
+    const bool joined = attn_layer_joins_heads(&layer->spec);
     ck_assert_msg(attn_attend(engine, model, index, &args, &error) ==
                       (joined ? ATTN_UNSUPPORTED : ATTN_OK),
                   "%s: %s", what, error.message);
