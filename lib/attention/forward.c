@@ -22,7 +22,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 
 #define ROWS_OF_TASK 16 /* of q, k, v or o */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "attn_state.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "caches/kvcache.h"
 #include "models/model.h"

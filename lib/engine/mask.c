@@ -5,7 +5,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 
 /* Whether the queries are rows of a tree with positions of their own. */

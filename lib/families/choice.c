@@ -8,7 +8,6 @@
 #include "attn_json.h"
 #include "attn_limits.h"
 #include "attn_nearest.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 
 #define MOST_FAMILIES 256 /* that are compared with a misspelt one */

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "attn_json.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/text.h"
 #include "files/quantized.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "files/file.h"
@@ -474,17 +473,13 @@ const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, si
     return &file->tensors[i].entry;
 }
 
-const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name)
-{
-    return attn_find_name(name, file->tensors, file->num_tensors, sizeof *file->tensors);
-}
-
 const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
                                                   const char *name)
 {
     const struct attn_tensor_entry *found = NULL;
     for (size_t i = 0; i < count && found == NULL; i++)
-        found = attn_gguf_find(files[i], name);
+        found = attn_find_name(name, files[i]->tensors, files[i]->num_tensors,
+                               sizeof *files[i]->tensors);
     return found;
 }
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/text.h"
 #include "files/file.h"

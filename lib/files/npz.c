@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "files/zip.h"

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "basics/half_float.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 

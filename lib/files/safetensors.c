@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "files/file.h"

@@ -9,7 +9,6 @@
 #include <zlib.h>
 
 #include "attn_limits.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
 

@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
 #include "files/json_members.h"

@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/tile.h"
 

@@ -12,7 +12,6 @@
 
 #include "attn_limits.h"
 #include "basics/hash.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "families/weights.h"
 #include "files/file.h"

@@ -1,5 +1,5 @@
 /* test_largest.c: attn_largest against picking the largest one after another. */
-#include "kernels/largest.h"
+#include "kernels/stats.h"
 
 #include <check.h>
 #include <math.h>
