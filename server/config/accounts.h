@@ -2,8 +2,8 @@
  *
  * An account is an API key's, found by the key's name: it lasts while the daemon runs, also where
  * the file of keys is read again without that name, since sessions of the key may live on.  A
- * charge is one atomic step, so that no number of threads passes a limit.  Without keys there are no
- * accounts: every call takes NULL, which has no limits. */
+ * charge is one atomic step, so that no number of threads passes a limit.  Without keys there are
+ * no accounts: every call takes NULL, which has no limits. */
 #ifndef SRV_ACCOUNTS_H
 #define SRV_ACCOUNTS_H
 
