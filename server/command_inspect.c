@@ -10,9 +10,7 @@
 #include <ctype.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/layer_json.h"
 #include "attn_limits.h"

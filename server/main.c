@@ -6,8 +6,6 @@
  * /livez answers and /readyz says "loading". */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,7 +13,6 @@
 #include "attn_json.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "http/loop.h"
 #include "http/tls.h"
 #include "main.h"
 #include "ops/sandbox.h"

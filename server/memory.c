@@ -8,17 +8,10 @@
  * there. */
 #include "memory.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
-#include "attn_limits.h"
-#include "base/buffer.h"
 #include "config/config.h"
 #include "http/http.h"
-#include "session/models.h"
-#include "session/session.h"
 #include "session/weightless.h"
 #include "store/sharing.h"
 #include "store/store.h"

@@ -2,8 +2,6 @@
  * ignores. */
 #include "main.h"
 
-#include <pthread.h>
-#include <stddef.h>
 #include <unistd.h>
 
 static const int stopping[] = {SIGTERM, SIGINT, SIGQUIT};

@@ -5,9 +5,7 @@
 #include "main.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"

@@ -3,15 +3,11 @@
  * Bodies are read on a compute thread.  The change itself is made by the engine owner between two
  * batches, in one piece: neither change copies a token, and both take time in proportion to the
  * session's blocks. */
-#include <stdint.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
-#include "attn_state.h"
 #include "base/clock.h"
-#include "schedule/job.h"
 
 struct change {
     struct srv_job job; /* first, so that a job is cast to its change */

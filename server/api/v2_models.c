@@ -3,9 +3,7 @@
  *
  * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are
  * those of the fields and outputs of a call (wire/call.h). */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "app.h"

@@ -9,12 +9,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/errors.h"
-#include "base/id.h"
 
 #define SRV_MAX_ACCOUNTS 1024 /* names of keys, of the file and of sessions, that one run knows */
 #define SRV_NO_QUOTA SIZE_MAX

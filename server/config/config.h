@@ -12,11 +12,6 @@
 #ifndef SRV_CONFIG_H
 #define SRV_CONFIG_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "attn.h"
-#include "base/id.h"
 #include "config/bounds.h"
 
 /* The names of an encoder-decoder checkpoint's stacks, each of which is a model. */

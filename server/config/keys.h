@@ -8,10 +8,6 @@
 #ifndef SRV_KEYS_H
 #define SRV_KEYS_H
 
-#include <pthread.h>
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "config/accounts.h"
 #include "config/bounds.h"
 

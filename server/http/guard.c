@@ -5,7 +5,6 @@
 #include "http/guard.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define TEXT(field) (int)(field)->value_length, (field)->value

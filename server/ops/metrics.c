@@ -11,10 +11,8 @@
  * every print. */
 #include "ops/metrics.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "ops/stage.h"
 

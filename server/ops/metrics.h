@@ -5,10 +5,6 @@
 #ifndef SRV_METRICS_H
 #define SRV_METRICS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "config/accounts.h"
 #include "ops/usage.h"
 #include "wire/route.h"
 

@@ -2,9 +2,7 @@
  *
  * A gauge is a row of a table: its name, and the member that holds its value. */
 #include <inttypes.h>
-#include <string.h>
 
-#include "attn.h"
 #include "ops/metrics.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <seccomp.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -8,8 +8,6 @@
 #ifndef SRV_ADMISSION_H
 #define SRV_ADMISSION_H
 
-#include <stdatomic.h>
-
 #include "wire/route.h"
 
 /* Of the requests of one route. */

@@ -6,7 +6,6 @@
  * end of its caller's queue.  A busy worker asks many times a second whether its request is
  * cancelled, and stops then.  Ten times a second one of the workers also looks for cancelled
  * requests in the queue. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"

@@ -11,10 +11,6 @@
 #ifndef SRV_FAIR_QUEUE_H
 #define SRV_FAIR_QUEUE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/queue_node.h"
 #include "config/bounds.h"
 

@@ -2,8 +2,6 @@
  * statistics of models. */
 #include "schedule/job.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "ops/stage.h"
 #include "schedule/codec.h"

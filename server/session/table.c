@@ -11,16 +11,11 @@
  * that key in the same way. */
 #include "session/table.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
-#include "attn_state.h"
 #include "base/clock.h"
 #include "base/digest.h"
-#include "base/id.h"
 #include "session/models.h"
 
 /* ---- Making and ending the table ------------------------------------------------------------- */

@@ -3,8 +3,6 @@
  * An added field needs no other place than its row to be read, and stands in /openapi.json. */
 #include "wire/call.h"
 
-#include <string.h>
-
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, SEQUENCE = SRV_CALL_SEQUENCE };
 #define ALL (ATTEND | DECODE | SEQUENCE)
 #define COUNT(list) (sizeof(list) / sizeof(list)[0])

@@ -8,16 +8,10 @@
 #ifndef SRV_REQUEST_H
 #define SRV_REQUEST_H
 
-#include <stdatomic.h>
-#include <stdint.h>
-
 #include "base/arena.h"
 #include "base/budget.h"
 #include "base/buffer.h"
-#include "base/errors.h"
-#include "base/id.h"
 #include "base/queue_node.h"
-#include "config/bounds.h"
 #include "config/keys.h"
 #include "wire/coding.h"
 #include "wire/trace.h"
