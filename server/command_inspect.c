@@ -12,7 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "api/layer_json.h"
+#include "api/endpoints.h"
 #include "attn_limits.h"
 #include "base/text_file.h"
 #include "wire/document.h"

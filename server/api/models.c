@@ -6,7 +6,6 @@
  * stays where it is. */
 
 #include "api/endpoints.h"
-#include "api/layer_json.h"
 #include "app.h"
 #include "attn_limits.h"
 

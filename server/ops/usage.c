@@ -2,7 +2,7 @@
  * allocator.
  *
  * The readings whose cost grows with the number of connections are taken at most once a second. */
-#include "ops/usage.h"
+#include "ops/metrics.h"
 
 #include <dirent.h>
 #include <fcntl.h>

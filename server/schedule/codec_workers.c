@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "schedule/fair_queue.h"
 
 #define SMALL_CODED ((size_t)64 << 10) /* bytes of a compressed body that no worker need read */

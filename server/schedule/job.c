@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "ops/stage.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "wire/outputs.h"
 
 /* ---- Reading --------------------------------------------------------------------------------- */
