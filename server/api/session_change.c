@@ -8,6 +8,7 @@
 #include "api/sessions.h"
 #include "app.h"
 #include "base/clock.h"
+#include "basics/mem.h"
 
 struct change {
     struct srv_job job; /* first, so that a job is cast to its change */
@@ -28,9 +29,9 @@ struct change {
         NAMED_FIELDS,                                                                      \
         SRV_FLAG_FIELD(srv_change_call, shared, .meaning = "every API key finds the new session")
 
-#define TABLE(list)                                               \
-    {                                                             \
-        .fields = (list), .count = sizeof(list) / sizeof(list)[0] \
+#define TABLE(list)                                 \
+    {                                               \
+        .fields = (list), .count = ATTN_COUNT(list) \
     }
 
 static const struct srv_document_field fork_fields[] = {FORK_FIELDS};

@@ -20,8 +20,6 @@
 
 /* ---- Making and ending the table ------------------------------------------------------------- */
 
-/* ---- Making and ending the table ------------------------------------------------------------- */
-
 bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limits,
                        const char *instance)
 {
@@ -80,8 +78,6 @@ void srv_sessions_set_accounts(struct srv_sessions *sessions, struct srv_account
     }
     pthread_mutex_unlock(&sessions->lock);
 }
-
-/* ---- The lists of the buckets, under the lock ------------------------------------------------ */
 
 /* ---- The lists of the buckets, under the lock ------------------------------------------------ */
 
