@@ -15,7 +15,7 @@
 
 /* ---- accounts.c --------------------------------------------------------------------------------
  *
- * What each API key may use, and what it uses.
+ * Accounts: what each API key may use, and what it uses.
  *
  * An account is an API key's, found by the key's name: it lasts while the daemon runs, also where
  * the file of keys is read again without that name, since sessions of the key may live on.  A
