@@ -444,7 +444,7 @@ function sizeButtons() {
     return el("span", { class: "segments", role: "group", "aria-label": "Size of the maps" },
         button("−", "Smaller maps", "overview-smaller", -1),
         button("+", "Larger maps", "overview-larger", 1),
-        button("Fit", "All heads beside one another", "overview-fit", 0));
+        button("Fit", "Fit: all heads beside one another", "overview-fit", 0));
 }
 
 // ---- Panel --------------------------------------------------------------------------------------
