@@ -149,6 +149,7 @@ static bool open_parts(struct srv_app *app, char *message)
     return opened && fit_memory(app, message) &&
            attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK &&
            open_engine(app, message) &&
+           (app->inputs = srv_inputs_open(limits->inputs_bytes)) != NULL &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app, message);
 }
@@ -167,6 +168,7 @@ static bool open_http(struct srv_app *app, char *message)
         .metrics = app->metrics,
         .scheduler = app->scheduler,
         .in_flight = &app->in_flight,
+        .inputs = app->inputs,
         .phase = &app->phase,
         .stopping = &app->stopping,
         .app = app,
@@ -325,6 +327,7 @@ static bool close_all(struct srv_app *app)
     bool saved = srv_stores_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
+    srv_inputs_close(app->inputs);
     srv_mapped_forget();
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);

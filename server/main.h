@@ -4,6 +4,7 @@
 #define SRV_MAIN_H
 
 #include "app.h"
+#include "wire/inputs.h"
 
 /* ---- signals.c ------------------------------------------------------------------------------- */
 

@@ -107,7 +107,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     const struct attn_call_size call = {
         .rows = rows,
         .tokens = config->limits.max_tokens,
-        .shared_rows = SRV_BATCH_ROWS,
+        .batched_rows = SRV_BATCH_ROWS,
         .cached = attn_max(SRV_BATCH_KEYS, config->limits.max_session_length),
     };
     struct attn_call_size inner = call; /* a batch of steps */
@@ -179,7 +179,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     size_t caches = cached ? limits->cache_bytes : 0, working = attn_add(all.call, all.inner);
     size_t blocks = attn_add(attn_mul(all.num_blocks, ATTN_BLOCK_OVERHEAD), all.slack);
     size_t session = sizeof(struct srv_session) + SESSION_BYTES + all.session;
-    size_t requests = attn_add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
+    size_t requests =
+        attn_add(attn_add(limits->max_in_flight_bytes, SRV_PROBE_BYTES), limits->inputs_bytes);
     size_t after_loading = attn_add(attn_add(caches, requests), working); /* in use after loading */
     size_t connections =
         attn_add(limits->max_connections, attn_mul(config->event_threads, SRV_MAX_RESERVED));
@@ -228,6 +229,7 @@ static const struct {
 #define AT(member) offsetof(struct srv_config, member)
     {"--cache-bytes", "4MiB", AT(limits.cache_bytes), 4 * MIB},
     {"--max-in-flight-bytes", "4MiB", AT(limits.max_in_flight_bytes), 4 * MIB},
+    {"--inputs-bytes", "1MiB", AT(limits.inputs_bytes), MIB},
     {"--max-connections", "64", AT(limits.max_connections), 64},
     {"--max-body-bytes", "1MiB", AT(limits.max_body_bytes), MIB},
     {"--max-sessions", "64", AT(limits.max_sessions), 64},

@@ -79,6 +79,8 @@ const struct srv_option srv_options[] = {
             "bodies, tensors and replies of all requests together")},
     {LIMIT(max_client_in_flight_bytes, "0", 0, 1024 * GIB, "bytes",
            "of these, what one API key or address may hold; 0 for half")},
+    {SCALED(inputs_bytes, "128MiB", KIB, 1024 * GIB, "bytes",
+            "rows that PUT /inputs/{digest} has brought; what was used longest ago goes first")},
     {SCALED(max_connections, "16384", 1, MIB, NULL,
             "open connections; beyond: 503 connection_limit, but to probes")},
     {LIMIT(max_queue, "4096", 1, MIB, NULL, "requests waiting or running")},

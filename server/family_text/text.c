@@ -74,12 +74,14 @@ void print_table(struct text *text)
         for (size_t i = 0; next_cell(&length, &at) != NULL; i++) {
             if (i == MOST_CELLS)
                 fail("a row has more cells", MOST_CELLS);
-            widths[i] = length > widths[i] ? length : widths[i];
+            if (at[1] != '\n' || widths[i] == 0)
+                widths[i] = length > widths[i] ? length : widths[i];
         }
     at = text->data;
     for (bool head = true; *at != '\0'; head = false) {
         for (size_t i = 0; (cell = next_cell(&length, &at)) != NULL; i++)
-            printf("| %.*s%*s ", (int)length, cell, (int)(widths[i] - length), "");
+            printf("| %.*s%*s ", (int)length, cell,
+                   length < widths[i] ? (int)(widths[i] - length) : 0, "");
         printf("|\n");
         for (size_t i = 0; head && i < MOST_CELLS && widths[i] > 0; i++) {
             printf("|");

@@ -366,6 +366,7 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->limits = context->limits;
     request->stopping = context->stopping;
     request->in_flight = context->in_flight;
+    request->inputs = context->inputs;
     request->client_bytes = connection->client_bytes;
     request->small_body = x->body;
     request->method = SRV_METHOD_COUNT;

@@ -56,12 +56,21 @@ static json_t *object_schema(enum srv_tensor_kind kind, bool binary)
                 words(binary ? "shape datatype binary_data_size" : "shape data"));
 }
 
+/* A tensor that PUT /inputs/{digest} has brought. */
+static json_t *input_schema(void)
+{
+    return pack("{s:s, s:b, s:{s:o}, s:[s]}", "type", "object", "additionalProperties", 0,
+                "properties", "input", schema_of("Digest"), "required", "input");
+}
+
 static void add_tensors(json_t *schemas)
 {
     for (size_t i = 0; i < TENSOR_KINDS; i++) {
         enum srv_tensor_kind kind = (enum srv_tensor_kind)i;
         json_t *objects =
             pack("{s:[o, o]}", "anyOf", object_schema(kind, false), object_schema(kind, true));
+        if (kind == SRV_FLOATS || kind == SRV_FLOATS_OR_NULL)
+            append(json_object_get(objects, "anyOf"), input_schema());
         set(schemas, tensors[i].name, nested_schema(tensors[i].element, objects));
     }
     for (size_t i = 0; i < sizeof output_tensors / sizeof output_tensors[0]; i++)

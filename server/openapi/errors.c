@@ -25,7 +25,7 @@ static const struct {
     {TRAIT_SCOPED, "forbidden"},
     {NOWHERE, "route_not_found method_not_allowed client_gone lame_duck storage_stalled"},
     {TRAIT_TENSORS, "model_not_found layer_not_found rope_changes model_mismatch too_many_tokens "
-                    "reply_too_large unsupported session_busy"},
+                    "reply_too_large unsupported session_busy input_not_found"},
     {TRAIT_TENSORS | TRAIT_SESSION, "session_not_found"},
     {TRAIT_TENSORS | TRAIT_SESSION | TRAIT_CREATES, "wrong_instance session_lost"},
     {TRAIT_TENSORS | TRAIT_CREATES, "session_exists session_full pool_full session_limit"},

@@ -37,8 +37,10 @@ static const struct attn_weightless_options typical = {
 /* Bytes of a batch of so many rows. */
 static size_t batch_bytes(const struct attn_model *model, size_t rows, unsigned threads)
 {
-    const struct attn_call_size size = {
-        .rows = rows, .tokens = SRV_DECODE_ROWS_MAX, .shared_rows = rows, .cached = SRV_BATCH_KEYS};
+    const struct attn_call_size size = {.rows = rows,
+                                        .tokens = SRV_DECODE_ROWS_MAX,
+                                        .batched_rows = rows,
+                                        .cached = SRV_BATCH_KEYS};
     return attn_call_bytes(model, &size, threads);
 }
 

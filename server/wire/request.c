@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "wire/inputs.h"
 #include "wire/route.h"
 #include "wire/v2.h"
 
@@ -117,6 +118,7 @@ void srv_request_release(struct srv_request *request)
     free_body(request);
     request->body = NULL;
     request->job = NULL;
+    srv_inputs_release(request);
     srv_arena_fini(&request->arena);
 }
 

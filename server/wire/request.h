@@ -18,6 +18,8 @@
 
 struct srv_app;           /* app.h; for api/ only */
 struct srv_codec_workers; /* schedule/dispatch.h */
+struct srv_input_ref;     /* wire/inputs.c */
+struct srv_inputs;        /* wire/inputs.h */
 struct srv_item;          /* schedule/job.h */
 struct srv_job;           /* schedule/job.h */
 struct srv_request;
@@ -57,9 +59,11 @@ struct srv_reply {
 struct srv_request {
     struct srv_app *app;
     const struct srv_limits *limits;
-    const atomic_bool *stopping;  /* set once the daemon stops: running and waiting jobs end */
-    struct srv_budget *in_flight; /* of the daemon; `charged` bytes of it are this request's */
-    size_t charged;               /* bytes */
+    const atomic_bool *stopping;      /* set once the daemon stops: running and waiting jobs end */
+    struct srv_budget *in_flight;     /* of the daemon; `charged` bytes of it are this request's */
+    size_t charged;                   /* bytes */
+    struct srv_inputs *inputs;        /* of the daemon */
+    struct srv_input_ref *input_refs; /* in the arena: those that the body names; or NULL */
     atomic_size_t *client_bytes; /* [2], by client address: bytes of requests, of probes; or NULL */
     const struct srv_route *route; /* NULL where none matched */
     enum srv_method method;
