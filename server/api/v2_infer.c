@@ -4,13 +4,10 @@
  * The body becomes the call that /attend would have read (wire/v2.h), and the job the one
  * that /attend would have made: only its reply is written otherwise.  A sequence ends after its
  * step: the session is deleted before the reply goes out, and only where the step has succeeded. */
-#include <stdio.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "app.h"
 #include "base/clock.h"
-#include "schedule/job.h"
 #include "schedule/steps.h"
 #include "wire/v2.h"
 
@@ -33,11 +30,7 @@ static void write_parameters(const struct srv_job *job, struct srv_buffer *out)
     if (item != NULL) {
         srv_buffer_text(out, ",\"sequence_id\":");
         srv_buffer_json_string(out, item->session->id);
-        srv_buffer_number(out, ",\"position\":", item->step.position);
-        srv_buffer_number(out, ",\"length\":", srv_item_length(item));
-        srv_buffer_number(out, ",\"epoch\":", item->session->epoch);
-        srv_buffer_number(out, ",\"revision\":", item->revision);
-        srv_buffer_text(out, item->is_replay ? ",\"replayed\":true" : "");
+        srv_item_write_position(out, item);
     }
     srv_buffer_text(out, "}");
 }
