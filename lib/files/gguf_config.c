@@ -62,7 +62,7 @@ static const struct attn_gguf_architecture architectures[] = {
      .full = "\"sliding_window_pattern\": 1", .more_types = "gemma3"},
     {"phi3", "phi3", DECODER("original_max_position_embeddings partial_rotary_factor")},
     {"starcoder2", "starcoder2", DECODER("")},
-    {"command-r", "cohere", DECODER("layer_norm_eps")},
+    {"command-r", "cohere", DECODER("head_dim layer_norm_eps use_qk_norm")},
     {"olmo2", "olmo2", DECODER("rms_norm_eps"), .other_type = "olmo3", .period = 4},
     {"glm4", "glm4", DECODER("head_dim attention_bias partial_rotary_factor")},
     {"gpt-oss", "gpt_oss", DECODER("head_dim"), .other_type = "gpt_oss", .period = 2,
@@ -129,6 +129,14 @@ static const struct {
 
 /* ---- Writing members ---- */
 
+/* Writes a member that says whether the file has a tensor, where the architecture takes it. */
+static void put_presence(struct attn_gguf_text *w, const char *member, const char *tensor)
+{
+    const bool there = attn_gguf_find_in(w->parts, w->num_parts, tensor) != NULL;
+    if (attn_gguf_takes(w, member))
+        attn_gguf_put(w, ", \"%s\": %s", member, there ? "true" : "false");
+}
+
 static void put_keys(struct attn_gguf_text *w)
 {
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -148,11 +156,8 @@ static void put_keys(struct attn_gguf_text *w)
                       attn_gguf_read_size(w, "attention.head_count_kv", heads));
     else if (!attn_gguf_takes(w, "kv_lora_rank"))
         attn_gguf_want_size(w, "attention.head_count_kv", heads, "attention.head_count");
-    if (attn_gguf_takes(w, "attention_bias"))
-        attn_gguf_put(w, ", \"attention_bias\": %s",
-                      attn_gguf_find_in(w->parts, w->num_parts, "blk.0.attn_q.bias") != NULL
-                          ? "true"
-                          : "false");
+    put_presence(w, "use_qk_norm", "blk.0.attn_q_norm.weight");
+    put_presence(w, "attention_bias", "blk.0.attn_q.bias");
 }
 
 /* Writes the part of a head that rotates; of other architectures all of it does. */
