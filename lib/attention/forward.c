@@ -350,6 +350,24 @@ static enum attn_status up_project_sums(const struct attn_pass *pass)
     return ATTN_OK;
 }
 
+/* Solves `n` problems, of a layer that chooses keys as many at a time as that takes. */
+static enum attn_status solve(const struct attn_pass *pass, size_t n)
+{
+    struct attn_workspace *workspace = &pass->engine->workspace;
+    enum attn_status status = ATTN_OK;
+    if (pass->layer->index_k.out == 0 && pass->layer->spec.keep_window_size == 0)
+        return attn_solve(pass->engine, pass->problems, n);
+    for (size_t first = 0, count; first < n && status == ATTN_OK; first += count) {
+        const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
+        count = n - first;
+        status = attn_choose_keys(&count, pass, pass->problems + first);
+        if (status == ATTN_OK)
+            status = attn_solve(pass->engine, pass->problems + first, count);
+        attn_workspace_rewind(workspace, before);
+    }
+    return status;
+}
+
 static enum attn_status attend(const struct attn_pass *pass)
 {
     size_t n = 0;
@@ -365,9 +383,7 @@ static enum attn_status attend(const struct attn_pass *pass)
                 pass->problems[++n] = second_half(pass, p, c, i);
             n++;
         }
-    if (pass->layer->index_k.out > 0 && attn_index_choose(pass, n) != ATTN_OK)
-        return ATTN_NO_MEMORY;
-    const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
+    const enum attn_status status = solve(pass, n);
     return status == ATTN_OK && attn_pass_absorbs(pass) ? up_project_sums(pass) : status;
 }
 

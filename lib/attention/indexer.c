@@ -1,5 +1,7 @@
-/* indexer.c: the keys that queries of sparse latent attention take part with (struct
- * attn_indexer_spec): the scores of all visible keys, and the best of them.
+/* indexer.c: the keys that queries take part with in sparse latent attention (struct
+ * attn_indexer_spec), or under a dynamic mask (`keep_window_size`): the scores of all visible keys,
+ * and the best of them.  With a dynamic mask the scores are the keys' biases, the same for every
+ * query, and each key/value head chooses for itself.
  *
  * Scores are kept as integers in the order of the floats, for some queries at a time.  A task
  * scores some tiles of keys for one query; another one finds the least chosen score of a query by
@@ -19,6 +21,7 @@
 #define TASK_TILES 16            /* of keys */
 #define WORD_KEYS 64             /* of a word of chosen keys: those of a tile */
 #define NORM_EPS 1e-6
+#define BIASED_KEYS ((size_t)1 << 16) /* of problems that have biases at a time, if more than one */
 
 _Static_assert(WORD_KEYS == ATTN_TILE, "a tile has a word");
 _Static_assert(2 * ATTN_TILE * ATTN_MAX_HEAD_DIM + ATTN_TILE <= ATTN_UNITS_SCRATCH &&
@@ -58,14 +61,16 @@ bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_
 
 /* ---- Scores ---- */
 
-/* Some queries of a problem, whose keys are being chosen. */
+/* Some rows of a problem, whose keys are being chosen: row g*T + t is of query t in group g. */
 struct choice {
     const struct attn_pass *pass;
     const struct attn_problem *problem;
-    size_t first, count;  /* queries */
-    size_t words, ranges; /* of a query: words of chosen keys, tasks that score */
+    size_t topk, group_heads;
+    size_t first, count;  /* rows */
+    size_t words, ranges; /* of a row: words of chosen keys, tasks that score */
     uint32_t *scores;     /* [count][words * WORD_KEYS] */
-    uint64_t *chosen;     /* [T][words] */
+    uint64_t *chosen;     /* [groups * T][words] */
+    float *biases;        /* [groups][words * WORD_KEYS] of a dynamic mask, else NULL */
 };
 
 #define UNSEEN 0u /* in place of the score of a key that the query does not see */
@@ -102,19 +107,15 @@ static const float *tile_keys(const struct choice *c, size_t j, size_t count, fl
     return floats;
 }
 
-/* Scores tile j for query t.  What a window has forgotten, no query sees. */
-static void score_tile(const struct choice *c, size_t t, size_t j, uint32_t *scores, float *scratch)
+/* sums [ATTN_TILE]: the scores of an indexer of tile j for query t. */
+static void index_tile(float *sums, const struct choice *c, size_t t, size_t j, size_t count,
+                       float *scratch)
 {
     const struct attn_problem *p = c->problem;
     const struct attn_indexer_spec *index = &c->pass->layer->spec.mla.index;
-    const size_t count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE), heads = index->num_heads;
-    float *products = scratch + ATTN_MAX_HEAD_DIM * ATTN_TILE, seen[ATTN_TILE] = {0};
+    const size_t heads = index->num_heads;
+    float *products = scratch + ATTN_MAX_HEAD_DIM * ATTN_TILE;
     const float *w = p->index_w + t * heads;
-    if (j < p->cache.first) {
-        memset(scores, 0, ATTN_TILE * sizeof *scores); /* UNSEEN */
-        return;
-    }
-    attn_mask_apply(seen, &p->mask, 0, t, j * ATTN_TILE, count);
     c->pass->engine->kernels.matmul[ATTN_F32](
         &(struct attn_matmul){.c = products,
                               .ldc = ATTN_TILE,
@@ -125,10 +126,28 @@ static void score_tile(const struct choice *c, size_t t, size_t j, uint32_t *sco
                               .rows = heads,
                               .k = index->head_dim,
                               .n = count});
-    float sums[ATTN_TILE] = {0};
     for (size_t h = 0; h < heads; h++)
         for (size_t s = 0; s < count; s++)
             sums[s] += w[h] * fmaxf(products[h * ATTN_TILE + s], 0);
+}
+
+/* Scores tile j for a row.  What a window has forgotten, no query sees. */
+static void score_tile(const struct choice *c, size_t row, size_t j, uint32_t *scores,
+                       float *scratch)
+{
+    const struct attn_problem *p = c->problem;
+    const size_t count = attn_min(p->keys - j * ATTN_TILE, ATTN_TILE);
+    const size_t t = row % p->queries, group = row / p->queries;
+    float seen[ATTN_TILE] = {0}, sums[ATTN_TILE] = {0};
+    if (j < p->cache.first) {
+        memset(scores, 0, ATTN_TILE * sizeof *scores); /* UNSEEN */
+        return;
+    }
+    attn_mask_apply(seen, &p->mask, group * c->group_heads, t, j * ATTN_TILE, count);
+    if (c->biases != NULL)
+        memcpy(sums, c->biases + (group * c->words + j) * WORD_KEYS, count * sizeof *sums);
+    else
+        index_tile(sums, c, t, j, count, scratch);
     for (size_t s = 0; s < ATTN_TILE; s++)
         scores[s] = s < count && seen[s] > -FLT_MAX ? order_of(sums[s]) : UNSEEN;
 }
@@ -169,7 +188,7 @@ static uint32_t least_of_best(size_t *equal, const uint32_t *scores, size_t n, s
 static void choose_task(void *argument, size_t i, unsigned thread)
 {
     const struct choice *c = argument;
-    const size_t topk = c->pass->layer->spec.mla.index.topk, n = c->words * WORD_KEYS;
+    const size_t topk = c->topk, n = c->words * WORD_KEYS;
     const uint32_t *scores = c->scores + i * n;
     uint64_t *chosen = c->chosen + (c->first + i) * c->words;
     size_t seen = 0, equal = 0;
@@ -187,53 +206,152 @@ static void choose_task(void *argument, size_t i, unsigned thread)
     }
 }
 
+/* ---- A dynamic mask ---- */
+
+/* values [Dv][ATTN_TILE]: those of head h in tile j. */
+static void read_values(float *values, const struct choice *c, size_t h, size_t j, size_t count)
+{
+    const struct attn_problem *p = c->problem;
+    const struct attn_layer_spec *spec = &c->pass->layer->spec;
+    float value[ATTN_MAX_HEAD_DIM];
+    struct attn_tile tile;
+    if (p->cache.blocks != NULL)
+        attn_block_tile(&tile, p->cache.blocks[j - p->cache.first], p->cache.spec, h);
+    for (size_t s = 0; s < count; s++) {
+        const float *from = value;
+        if (p->cache.blocks != NULL)
+            attn_tile_get(NULL, value, &tile, s, spec->head_dim, spec->value_head_dim);
+        else
+            from = p->v.data + (j * ATTN_TILE + s) * p->v.token + h * p->v.head;
+        for (size_t i = 0; i < spec->value_head_dim; i++)
+            values[i * ATTN_TILE + s] = from[i];
+    }
+}
+
+/* The bias of a key, of which the map makes x: finite, whatever that is. */
+static float bias_of(float x, float rate)
+{
+    const float softplus = fmaxf(x, 0) + log1pf(expf(-fabsf(x)));
+    return fminf(expf(rate * softplus), ATTN_MAX_MAGNITUDE);
+}
+
+static void bias_task(void *argument, size_t j, unsigned thread)
+{
+    const struct choice *c = argument;
+    const struct attn_layer *layer = c->pass->layer;
+    const size_t heads = layer->spec.num_kv_heads, dv = layer->spec.value_head_dim;
+    const size_t keys = c->words * WORD_KEYS;
+    const size_t count = attn_min(c->problem->keys - j * ATTN_TILE, ATTN_TILE);
+    float *values = c->pass->engine->scratch + thread * ATTN_SCRATCH_FLOATS;
+    float *biases = c->biases + j * ATTN_TILE;
+    if (j < c->problem->cache.first)
+        return;
+    attn_pool_pause(c->pass->engine->pool, thread);
+    for (size_t h = 0; h < heads; h++) {
+        read_values(values, c, h, j, count);
+        c->pass->engine->kernels.matmul[ATTN_F32](
+            &(struct attn_matmul){.c = biases,
+                                  .ldc = keys,
+                                  .a = layer->dynamic_weight + h * dv,
+                                  .lda = heads * dv,
+                                  .b = values,
+                                  .ldb = ATTN_TILE,
+                                  .rows = heads,
+                                  .k = dv,
+                                  .n = count,
+                                  .accumulate = h > 0});
+    }
+    for (size_t g = 0; g < heads; g++)
+        for (size_t s = 0; s < count; s++) {
+            const float constant = layer->dynamic_bias != NULL ? layer->dynamic_bias[g] : 0;
+            float *bias = &biases[g * keys + s];
+            *bias = bias_of(*bias + constant, layer->dynamic_rate[g]);
+        }
+}
+
 /* ---- Problems ---- */
 
-static size_t queries_at_a_time(size_t keys, size_t queries)
+static size_t rows_at_a_time(size_t keys, size_t rows)
 {
-    return attn_min(attn_max(SCORES / attn_max(keys, 1), 1), queries);
+    return attn_min(attn_max(SCORES / attn_max(keys, 1), 1), rows);
 }
 
 /* Chooses the keys of a problem of which a query may see more than topk. */
+static enum attn_status choose_best(struct choice *c, size_t rows)
+{
+    struct attn_engine *engine = c->pass->engine;
+    const size_t keys = c->words * WORD_KEYS, step = rows_at_a_time(keys, rows);
+    c->chosen =
+        attn_workspace_alloc(&engine->workspace, attn_mul(rows, c->words), sizeof *c->chosen);
+    const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
+    c->scores = attn_workspace_alloc(&engine->workspace, attn_mul(step, keys), sizeof *c->scores);
+    if (c->chosen == NULL || c->scores == NULL)
+        return ATTN_NO_MEMORY;
+    for (; c->first < rows; c->first += c->count) {
+        c->count = attn_min(step, rows - c->first);
+        attn_pool_run(engine->pool, score_task, c, c->count * c->ranges);
+        attn_pool_run(engine->pool, choose_task, c, c->count);
+    }
+    attn_workspace_rewind(&engine->workspace, before);
+    return ATTN_OK;
+}
+
 static enum attn_status choose_keys(const struct attn_pass *pass, struct attn_problem *p)
 {
     struct attn_engine *engine = pass->engine;
-    const size_t words = attn_ceil_div(p->keys, WORD_KEYS), keys = words * WORD_KEYS;
-    const size_t step = queries_at_a_time(keys, p->queries);
-    struct choice c = {
-        .pass = pass, .problem = p, .words = words, .ranges = attn_ceil_div(words, TASK_TILES)};
-    c.chosen =
-        attn_workspace_alloc(&engine->workspace, attn_mul(p->queries, words), sizeof *c.chosen);
-    const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
-    c.scores = attn_workspace_alloc(&engine->workspace, attn_mul(step, keys), sizeof *c.scores);
-    if (c.chosen == NULL || c.scores == NULL)
-        return ATTN_NO_MEMORY;
-    for (; c.first < p->queries; c.first += c.count) {
-        c.count = attn_min(step, p->queries - c.first);
-        attn_pool_run(engine->pool, score_task, &c, c.count * c.ranges);
-        attn_pool_run(engine->pool, choose_task, &c, c.count);
+    const struct attn_layer_spec *spec = &pass->layer->spec;
+    const bool dynamic = spec->keep_window_size > 0;
+    const size_t words = attn_ceil_div(p->keys, WORD_KEYS), groups = dynamic ? p->num_kv_heads : 1;
+    struct choice c = {.pass = pass,
+                       .problem = p,
+                       .topk = dynamic ? spec->keep_window_size : spec->mla.index.topk,
+                       .group_heads = p->num_heads / groups,
+                       .words = words,
+                       .ranges = attn_ceil_div(words, TASK_TILES)};
+    if (dynamic) {
+        c.biases = attn_workspace_alloc(&engine->workspace, attn_mul(groups, words * WORD_KEYS),
+                                        sizeof *c.biases);
+        if (c.biases == NULL)
+            return ATTN_NO_MEMORY;
+        attn_pool_run(engine->pool, bias_task, &c, words);
     }
-    attn_workspace_rewind(&engine->workspace, before);
+    if (p->keys > c.topk && choose_best(&c, p->queries * groups) != ATTN_OK)
+        return ATTN_NO_MEMORY;
+    p->mask.group_heads = c.group_heads;
+    p->mask.key_bias = c.biases;
     p->mask.chosen = c.chosen;
     return ATTN_OK;
 }
 
-enum attn_status attn_index_choose(const struct attn_pass *pass, size_t count)
+enum attn_status attn_choose_keys(size_t *count, const struct attn_pass *pass,
+                                  struct attn_problem *problems)
 {
-    for (struct attn_problem *p = pass->problems; p < pass->problems + count; p++)
-        if (p->keys > pass->layer->spec.mla.index.topk && choose_keys(pass, p) != ATTN_OK)
+    const size_t most = pass->layer->spec.keep_window_size > 0 ? BIASED_KEYS : SIZE_MAX;
+    const size_t n = *count;
+    *count = 0;
+    for (size_t keys = 0; *count < n && (*count == 0 || keys + problems[*count].keys <= most);
+         keys += problems[(*count)++].keys)
+        if (choose_keys(pass, &problems[*count]) != ATTN_OK)
             return ATTN_NO_MEMORY;
     return ATTN_OK;
 }
 
-size_t attn_index_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+size_t attn_choice_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys)
 {
+    const bool dynamic = spec->keep_window_size > 0;
+    const size_t groups = dynamic ? spec->num_kv_heads : 1;
     const size_t words = attn_ceil_div(keys, WORD_KEYS) + 1;
     /* Of fewer keys more queries are scored at a time: no fewer scores than any of them has. */
     const size_t most = attn_max(SCORES, words * WORD_KEYS);
-    const size_t scores = attn_min(attn_mul(rows, words * WORD_KEYS), most);
-    if (spec->mla.index.num_heads == 0)
+    const size_t scores = attn_min(attn_mul(attn_mul(rows, groups), words * WORD_KEYS), most);
+    /* Each problem has WORD_KEYS - 1 biases more than keys, at most. */
+    const size_t biases = attn_min(attn_mul(rows, keys), attn_max(BIASED_KEYS, keys));
+    if (!dynamic && spec->mla.index.num_heads == 0)
         return 0;
-    return attn_add(attn_mul(rows, words * sizeof(uint64_t) + ATTN_ALIGN),
-                    attn_mul(scores, sizeof(uint32_t)));
+    size_t bytes = attn_add(attn_mul(rows, groups * words * sizeof(uint64_t) + ATTN_ALIGN),
+                            attn_mul(scores, sizeof(uint32_t)));
+    if (dynamic)
+        bytes = attn_add(
+            bytes, attn_mul(attn_add(biases, attn_mul(rows, WORD_KEYS)), groups * sizeof(float)));
+    return bytes;
 }

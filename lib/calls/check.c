@@ -27,10 +27,12 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
         modifiers->attention_mask != NULL && modifiers->attention_mask_head_stride != 0;
     const bool bias =
         modifiers->attention_bias != NULL && modifiers->attention_bias_head_stride != 0;
-    if (spec->mla.index.num_heads > 0 && spec->num_heads > 1 && (mask || bias))
+    const bool chooses = spec->mla.index.num_heads > 0 || spec->keep_window_size > 0;
+    if (chooses && spec->num_heads > 1 && (mask || bias))
         return attn_fail(error, ATTN_UNSUPPORTED, mask ? "attention_mask" : "attention_bias",
-                         "an indexer chooses the keys of all heads together: give them one "
-                         "attention_mask and one attention_bias, [B,1,T,S]");
+                         "an indexer or a dynamic mask chooses the keys of several heads "
+                         "together: give them one attention_mask and one attention_bias, "
+                         "[B,1,T,S]");
     if (outputs->ablation != NULL && attn_layer_joins_heads(spec))
         return attn_fail(
             error, ATTN_UNSUPPORTED, "ablation",
@@ -40,8 +42,8 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
                ? ATTN_OK
                : attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                            "%zu tokens: this layer has full attention up to %zu; longer sequences "
-                           "attend otherwise (to blocks chosen at random, or by the length of the "
-                           "call), which is not supported",
+                           "attend otherwise (to blocks chosen at random, by the length of the "
+                           "call, or without rows for their distances), which is not supported",
                            keys, spec->max_tokens);
 }
 

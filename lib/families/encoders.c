@@ -6,7 +6,7 @@
 
 static const struct attn_hf_key bert_keys[] = KEY_LIST(
     SIZES, POSITIONS, FLAG("is_decoder", is_causal),
-    FIXED("position_embedding_type", "\"absolute\""),
+    NAME("position_embedding_type", relative_positions, "relative_key relative_key_query absolute"),
     IGNORED("concat_input embedding_size enable_cls enable_pronunciation enable_shape "
             "max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
             "max_xpath_tag_unit_embeddings pronunciation_embed_dim pronunciation_vocab_size "
@@ -15,7 +15,8 @@ static const struct attn_hf_key bert_keys[] = KEY_LIST(
 
 #define BERT_LAYER "encoder.layer.*.attention."
 static const struct attn_family_tensor bert_tensors[] =
-    TENSOR_LIST(MAPS(BERT_LAYER, "self.query", "self.key", "self.value", "output.dense"));
+    TENSOR_LIST(MAPS(BERT_LAYER, "self.query", "self.key", "self.value", "output.dense"),
+                TENSOR(BERT_LAYER "self.distance_embedding.weight", Q, POSITION_BIAS));
 
 /* With the names of bert's tensors; with its keys too. */
 #define NAMED_AS_BERT(type, prefix) FAMILY(type), PREFIXES(prefix, ""), .tensors = bert_tensors
@@ -36,6 +37,22 @@ ROW(roberta_prelayernorm, BERT("roberta-prelayernorm", "roberta_prelayernorm."))
 ROW(roc_bert, BERT("roc_bert", "roc_bert."));
 ROW(splinter, BERT("splinter", "splinter."));
 ROW(xlm_roberta_xl, BERT("xlm-roberta-xl", "roberta."));
+
+/* Local tokens have windows, and the keys of global ones, which calls say.  Global tokens have maps
+ * of their own, and all keys. */
+#define LONGFORMER(part, maps, ...)                                                     \
+    FAMILY("longformer"),                                                               \
+        .stack = part, PREFIXES("longformer.", ""),                                     \
+        TENSORS(MAPS(BERT_LAYER, "self.query" maps, "self.key" maps, "self.value" maps, \
+                     "output.dense")),                                                  \
+        KEYS(SIZES, POSITIONS,                                                          \
+             FIELD("attention_window", WINDOWS, num_layer_windows, 2, MAX_POSITION),    \
+             FIXED("position_embedding_type", "\"absolute\""),                          \
+             IGNORED("attention_mode ignore_attention_mask onnx_export")),              \
+        DEFAULTS(ENCODER, __VA_ARGS__)
+
+ROW(longformer, LONGFORMER("encoder", "", SLIDES, .half_window = true, .sliding_window = 512));
+ROW(longformer_global, LONGFORMER("global", "_global", ));
 
 /* Full attention, as far as the published class has it. */
 ROW(big_bird, NAMED_AS_BERT("big_bird", "bert."),

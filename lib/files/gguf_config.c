@@ -67,7 +67,7 @@ static const struct attn_gguf_architecture architectures[] = {
      .full = "\"sliding_window_pattern\": 1", .more_types = "gemma3"},
     {"phi3", "phi3", DECODER("original_max_position_embeddings partial_rotary_factor")},
     {"starcoder2", "starcoder2", DECODER("")},
-    {"command-r", "cohere", DECODER("layer_norm_eps")},
+    {"command-r", "cohere", DECODER("head_dim layer_norm_eps use_qk_norm")},
     {"olmo2", "olmo2", DECODER("rms_norm_eps"), .other_type = "olmo3", .period = 4},
     {"glm4", "glm4", DECODER("head_dim attention_bias partial_rotary_factor")},
     {"gpt-oss", "gpt_oss", DECODER("head_dim"), .other_type = "gpt_oss", .period = 2,
@@ -389,6 +389,14 @@ static void put_rope(struct writer *w)
 
 /* ---- Members of a class ---- */
 
+/* Writes a member that says whether the file has a tensor, where the architecture has it. */
+static void put_presence(struct writer *w, const char *member, const char *tensor)
+{
+    const bool there = attn_gguf_find_in(w->parts, w->num_parts, tensor) != NULL;
+    if (has_member(w, member))
+        put(w, ", \"%s\": %s", member, there ? "true" : "false");
+}
+
 static void put_keys(struct writer *w)
 {
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -407,10 +415,8 @@ static void put_keys(struct writer *w)
         put(w, ", \"num_key_value_heads\": %zu", read_size(w, "attention.head_count_kv", heads));
     else if (!has_member(w, "kv_lora_rank"))
         want_size(w, "attention.head_count_kv", heads, "attention.head_count");
-    if (has_member(w, "attention_bias"))
-        put(w, ", \"attention_bias\": %s",
-            attn_gguf_find_in(w->parts, w->num_parts, "blk.0.attn_q.bias") != NULL ? "true"
-                                                                                   : "false");
+    put_presence(w, "use_qk_norm", "blk.0.attn_q_norm.weight");
+    put_presence(w, "attention_bias", "blk.0.attn_q.bias");
 }
 
 /* Writes the part of a head that rotates; of other architectures all of it does. */

@@ -44,6 +44,7 @@ struct decoder {
 };
 
 #define MOST_LINES 16 /* of words that are read before they are put into rows */
+#define MOST_PITCH 16 /* times what is wanted of a line: up to here it is read whole */
 
 /* Words of 32 bits in which the codes of `count` inputs lie. */
 static size_t words_of(const struct attn_quantized *w, size_t count)
@@ -70,9 +71,11 @@ static size_t most_code_bytes(const struct attn_quantized *w, size_t rows)
                                                  : rows * 4 * words_of(w, w->in) + rows + 2;
 }
 
+/* A line of words: those of as many outputs as rows are read of it, or MOST_PITCH times as many. */
 static size_t most_raw_bytes(const struct attn_quantized *w, size_t rows)
 {
-    return 4 * (most_scales(w, rows) + MOST_LINES * rows + 2 * w->groups + 2);
+    const size_t lines = MOST_LINES * MOST_PITCH * (rows + 1);
+    return 4 * (most_scales(w, rows) + lines + 2 * w->groups + 2);
 }
 
 /* Reads bytes of a tensor into `to`. */
@@ -220,18 +223,21 @@ static void read_zeros(struct decoder *p)
 }
 
 /* Reads words [lines][across], those of a line at byte `begin` + line * pitch of the codes, to
- * p->codes [across][lines]: some lines at a time, since what is written then is a cache line. */
+ * p->codes [across][lines]: some lines at a time, since what is written then is a cache line.
+ * Copying some bytes for nothing takes less time than a read for each line. */
 static void read_columns(struct decoder *p, size_t lines, size_t across, size_t begin, size_t pitch)
 {
+    const size_t wanted = across * 4, step = pitch <= MOST_PITCH * wanted ? pitch : wanted;
     for (size_t line = 0, n; line < lines; line += n) {
         n = attn_min(lines - line, MOST_LINES);
-        for (size_t i = 0; i < n; i++)
-            read_bytes(p, p->raw + i * across * 4, &p->w->codes, begin + (line + i) * pitch,
-                       across * 4);
+        if (step == pitch)
+            read_bytes(p, p->raw, &p->w->codes, begin + line * pitch, (n - 1) * pitch + wanted);
+        for (size_t i = 0; i < n && step != pitch; i++)
+            read_bytes(p, p->raw + i * wanted, &p->w->codes, begin + (line + i) * pitch, wanted);
         for (size_t column = 0; column < across; column++)
             for (size_t i = 0; i < n; i++)
-                memcpy(p->codes + (column * lines + line + i) * 4,
-                       p->raw + (i * across + column) * 4, 4);
+                memcpy(p->codes + (column * lines + line + i) * 4, p->raw + i * step + column * 4,
+                       4);
     }
 }
 
@@ -265,10 +271,10 @@ static void decode_row(const struct decoder *p, float *restrict out, size_t r)
     size_t c = 0;
     if (w->code_order == ATTN_CODES_BY_OUTPUT) {
         const size_t at = p->first % 8 + r;
-        const uint8_t *bytes = row + at / 8 * in * 4 + awq_order[at % 8] / 2;
-        const unsigned shift = awq_order[at % 8] % 2 * 4u;
-        for (; c < in; c++)
-            out[c] = values[bytes[4 * c] >> shift & 15];
+        const uint32_t *words = (const uint32_t *)(const void *)row + at / 8 * in;
+        const unsigned shift = 4u * awq_order[at % 8];
+        for (; c < in; c++) /* without the table, whose code i is i, on whole vectors */
+            out[c] = (float)(int32_t)(words[c] >> shift & 15);
     } else if (w->code_order == ATTN_CODES_ALL) { /* odd rows may begin within a byte */
         row += k / 2 - p->first * in / 2;
         for (size_t i = k % 2; c < in; c++, i++)

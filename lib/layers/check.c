@@ -104,6 +104,12 @@ static enum attn_status check_variants(const struct attn_layer_spec *spec, struc
                                       spec->hidden_size != spec->num_heads * spec->head_dim))
         return attn_fail(error, ATTN_UNSUPPORTED, "num_attention_heads",
                          "the gate of a position bias needs hidden states that the heads divide");
+    if (spec->keep_window_size > 0 &&
+        (spec->mla.kv_lora_rank > 0 || spec->differential.lambda_init != 0 || spec->bias_kv ||
+         spec->add_zero_attn || spec->is_weightless))
+        return attn_fail(error, ATTN_UNSUPPORTED, "keep_window_size",
+                         "keep_window_size: a dynamic mask is of layers without latents, added "
+                         "keys or differences of heads");
     return ATTN_OK;
 }
 

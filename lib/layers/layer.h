@@ -52,6 +52,7 @@ struct attn_layer {
             float *gate_weight, *gate_bias, *gate_constant; /* [8][D], [8], [H]: of a gated bias */
             float *lambda_q1, *lambda_k1, *lambda_q2, *lambda_k2; /* [D]: differential attention */
             float *index_norm, *index_norm_bias; /* of the LayerNorm of an indexer's keys */
+            float *dynamic_weight, *dynamic_bias, *dynamic_rate; /* [G][G*Dv], [G], [G] */
         };
         float *arrays[ATTN_NUM_ARRAYS];
     };

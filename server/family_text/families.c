@@ -48,6 +48,7 @@ static void add_positions(struct text *cell, const struct attn_family *family)
     list(cell, !defaults->alibi && has_key(family, HF_FIELD(alibi)), "ALiBi by key");
     list(cell, defaults->buckets != 0, defaults->gated_bias ? "gated T5 bias" : "T5 bias");
     list(cell, defaults->relative_key == 1, "relative keys");
+    list(cell, has_key(family, HF_FIELD(relative_positions)), "relative keys by key");
     list(cell, has_key(family, HF_FIELD(grid_bias)), "bias of a grid by key");
     list(cell, has_key(family, HF_FIELD(position_terms)), "disentangled bias");
     list(cell, cell->length == 0, "none");
@@ -66,7 +67,10 @@ static void add_norms(struct text *cell, const struct attn_family *family)
 static void add_besides(struct text *cell, const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
-    list(cell, has_key(family, HF_FIELD(sliding_window)), "sliding window");
+    list(cell,
+         has_key(family, HF_FIELD(sliding_window)) ||
+             (has_key(family, HF_FIELD(num_layer_windows)) && defaults->use_sliding_window),
+         "sliding window");
     list(cell, has_key(family, HF_FIELD(attention_chunk_size)), "chunks");
     if (defaults->other_type >= ATTN_LAYER_LINEAR)
         add(cell, "%s%s layers, not computed", cell->length > 0 ? ", " : "",
@@ -78,6 +82,7 @@ static void add_besides(struct text *cell, const struct attn_family *family)
     list(cell, defaults->sinks, "sinks");
     list(cell, defaults->output_gate, "output gate");
     list(cell, defaults->output_norm, "norm of heads");
+    list(cell, defaults->keep_window_size != 0, "dynamic mask");
     list(cell, has_key(family, HF_FIELD(clip_qkv)), "clamped q, k, v");
     list(cell, has_key(family, HF_FIELD(key_multiplier)), "key multiplier");
     list(cell, has_key(family, HF_FIELD(num_layer_heads)), "heads by layer");

@@ -10,14 +10,16 @@
 
 #define NO_POSITIONS "position_ids have no meaning where keys are of another sequence"
 
-#define BY_HEAD                                                                               \
-    "no mask or bias differs by head in a layer whose indexer chooses the keys of all heads " \
-    "together: send [B,1,T,S]"
+#define BY_HEAD                                                                                  \
+    "no mask or bias differs by head in a layer whose indexer or dynamic mask chooses the keys " \
+    "of "                                                                                        \
+    "several heads together: send [B,1,T,S]"
 
 /* Of three dimensions the first may be B: there the library checks. */
 static bool by_head(const struct attn_layer_spec *spec, const struct srv_tensor *mask)
 {
-    const bool chooses = spec != NULL && spec->mla.index.num_heads > 0;
+    const bool chooses =
+        spec != NULL && (spec->mla.index.num_heads > 0 || spec->keep_window_size > 0);
     return chooses && mask->present && mask->rank == 4 && mask->shape[1] > 1;
 }
 

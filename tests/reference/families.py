@@ -81,6 +81,12 @@ def biases(config):
     return qkv, out
 
 
+def relative_key(config):
+    """BERT's relative keys: "relative_key", "relative_key_query" or None."""
+    kind = config.get("position_embedding_type", "absolute")
+    return kind if kind.startswith("relative") else None
+
+
 def qkv_order(config):
     """How the rows (columns, in gpt2) of a fused tensor lie: blocks, or groups of heads."""
     family = config["model_type"]
@@ -115,6 +121,9 @@ def parts(config, index, stack=None, kind="self_attention"):
     if family == "cohere" and config["use_qk_norm"]:
         found["q_norm"] = at + "q_norm.weight", (s.heads, s.head_dim)
         found["k_norm"] = at + "k_norm.weight", (s.kv_heads, s.head_dim)
+    if relative_key(config):
+        found["distances"] = at + "self.distance_embedding.weight", \
+            (2 * config["max_position_embeddings"] - 1, s.head_dim)
     if family == "gpt_oss":
         found["sinks"] = at + "sinks", (s.heads,)
     if family == "t5" and kind == "self_attention":
@@ -231,7 +240,8 @@ def layer(config, tensors, index, stack=None, kind="self_attention"):
     t5_self = family == "t5" and kind == "self_attention"
     return Namespace(
         heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim, scale=scale(config, index),
-        causal=family not in ENCODERS and not both_ways and kind == "self_attention",
+        causal=config.get("is_decoder", family not in ENCODERS) and not both_ways and
+        kind == "self_attention", relative_key=relative_key(config),
         window=window(config, index), softcap=config.get("attn_logit_softcapping"),
         sinks=family == "gpt_oss", rope=rope_rule(config, index),
         norm="layer" if family == "cohere" else "rms",

@@ -383,10 +383,10 @@ static const struct {
     const char *text, *key;
     enum attn_status status;
 } refused[] = {
-    {SMALL("xlm-roberta") "\"position_embedding_type\":\"relative_key\"}",
-     "position_embedding_type", ATTN_UNSUPPORTED},
-    {SMALL("camembert") "\"position_embedding_type\":\"relative_key_query\"}",
-     "position_embedding_type", ATTN_UNSUPPORTED},
+    {SMALL("xlm-roberta") "\"position_embedding_type\":\"rotary\"}", "position_embedding_type",
+     ATTN_UNSUPPORTED},
+    {SMALL("camembert") "\"position_embedding_type\":\"relative_keys\"}", "position_embedding_type",
+     ATTN_UNSUPPORTED},
     {SMALL("electra") "\"add_cross_attention\":true}", "add_cross_attention", ATTN_UNSUPPORTED},
     {SMALL("ernie") "\"sliding_window\":8}", "sliding_window", ATTN_UNSUPPORTED},
     {SMALL("albert") "\"inner_group_num\":2}", "inner_group_num", ATTN_UNSUPPORTED},

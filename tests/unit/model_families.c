@@ -242,7 +242,6 @@ static const struct {
          "\"type\":\"longrope\",\"original_max_position_embeddings\":16," LISTS) "}",
      ATTN_ROPE_LONGROPE, 0, 16, 1.2247448713915890},
     {CONFIG("gpt_oss", "512", "16", "2") "}", ATTN_ROPE_YARN, 32, 131072, 1.3465735902799727},
-    {CONFIG("gpt_oss", "512", "16", "2") ",\"rope_scaling\":null}", ATTN_ROPE_DEFAULT, 0, 0, 1},
     {CONFIG("gpt_neox", "512", "8", "2") ROPE_SCALING("\"type\":\"linear\",\"factor\":3") "}",
      ATTN_ROPE_LINEAR, 3, 0, 1},
 };
@@ -351,7 +350,7 @@ static const struct {
     {CONFIG("phi3", "512", "8", "2") ",\"attention_bias\":true}", NULL, ATTN_UNSUPPORTED,
      "attention_bias"},
     {CONFIG("qwen2", "512", "32", "2") ",\"use_mrope\":true}", NULL, ATTN_UNSUPPORTED, "use_mrope"},
-    {CONFIG("roberta", "512", "8", "2") ",\"position_embedding_type\":\"relative_key\"}", NULL,
+    {CONFIG("roberta", "512", "8", "2") ",\"position_embedding_type\":\"rotary\"}", NULL,
      ATTN_UNSUPPORTED, "position_embedding_type"},
     {"{\"model_type\":\"gptj\",\"n_embd\":512,\"n_head\":4,\"n_layer\":2,"
      "\"scale_attn_weights\":false}",

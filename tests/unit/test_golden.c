@@ -233,7 +233,7 @@ static void softmax_keys(float *out, const struct golden_case *c, const float *q
 static bool is_plain(const struct golden_case *c, const struct attn_layer_spec *spec)
 {
     return c->bias == NULL && c->softcap == 0 && spec->softcap == 0 && !spec->sinks &&
-           spec->position_bias.type == ATTN_BIAS_NONE;
+           spec->position_bias.type == ATTN_BIAS_NONE && spec->keep_window_size == 0;
 }
 
 /* Multiplies [B][H][T][Dv] by the sigmoid or softplus of the output gate of the vector's rows. */
