@@ -38,8 +38,9 @@ static void rotate(float *x, size_t heads, const struct attn_layer_spec *spec, c
         attn_rope_rotate(x + h * spec->mla.index.head_dim, &rope, cos_sin);
 }
 
-bool attn_index_turn(float *q, const float *w, float *k, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position)
+bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_layer *layer,
+                          const struct attn_kernels *kernels, const float *inv_freq,
+                          int64_t position)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const struct attn_indexer_spec *index = &spec->mla.index;
@@ -281,9 +282,9 @@ static enum attn_status choose_best(struct choice *c, size_t rows)
     struct attn_engine *engine = c->pass->engine;
     const size_t keys = c->words * WORD_KEYS, step = rows_at_a_time(keys, rows);
     c->chosen =
-        attn_workspace_take(&engine->workspace, attn_mul(rows, c->words), sizeof *c->chosen);
+        attn_workspace_alloc(&engine->workspace, attn_mul(rows, c->words), sizeof *c->chosen);
     const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
-    c->scores = attn_workspace_take(&engine->workspace, attn_mul(step, keys), sizeof *c->scores);
+    c->scores = attn_workspace_alloc(&engine->workspace, attn_mul(step, keys), sizeof *c->scores);
     if (c->chosen == NULL || c->scores == NULL)
         return ATTN_NO_MEMORY;
     for (; c->first < rows; c->first += c->count) {
@@ -308,8 +309,8 @@ static enum attn_status choose_keys(const struct attn_pass *pass, struct attn_pr
                        .words = words,
                        .ranges = attn_ceil_div(words, TASK_TILES)};
     if (dynamic) {
-        c.biases = attn_workspace_take(&engine->workspace, attn_mul(groups, words * WORD_KEYS),
-                                       sizeof *c.biases);
+        c.biases = attn_workspace_alloc(&engine->workspace, attn_mul(groups, words * WORD_KEYS),
+                                        sizeof *c.biases);
         if (c.biases == NULL)
             return ATTN_NO_MEMORY;
         attn_pool_run(engine->pool, bias_task, &c, words);

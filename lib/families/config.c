@@ -12,9 +12,9 @@
 
 #include "attn_json.h"
 #include "basics/status.h"
+#include "basics/text.h"
 #include "families/quantization.h"
 #include "families/spec.h"
-#include "layers/checkpoint.h"
 
 /* ---- Complaints ---------------------------------------------------------------------------- */
 
@@ -254,14 +254,15 @@ static bool read_width(struct attn_reader *reader, const struct attn_hf_key *obj
 }
 
 /* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
-static bool read_per_layer(struct attn_reader *reader, const struct attn_hf_key *key, json_t *value)
+static bool read_per_layer(struct attn_reader *reader, const struct attn_hf_key *key,
+                           const json_t *value)
 {
     const struct attn_family *family = reader->r.config->family;
     const char *index, *name;
     json_t *layer, *item;
     if (!json_is_object(value))
         return attn_refuse_type(reader, key->name, "an object");
-    json_object_foreach(value, index, layer) {
+    json_object_foreach((json_t *)value, index, layer) {
         char *end;
         const unsigned long i = strtoul(index, &end, 10);
         if (!json_is_object(layer) || *end != '\0' || end == index || i >= ATTN_MAX_LAYERS)
@@ -283,53 +284,69 @@ static bool read_per_layer(struct attn_reader *reader, const struct attn_hf_key 
     return true;
 }
 
+static bool read_number(struct attn_reader *reader, const struct attn_hf_key *key,
+                        const json_t *value)
+{
+    if (!json_is_number(value))
+        return attn_refuse_type(reader, key->name, "a number");
+    return attn_check_range(reader, key, json_number_value(value)) &&
+           attn_set_field(reader, key, &(double){json_number_value(value)});
+}
+
+static bool read_flag(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value)
+{
+    if (key->max > 1 && json_is_integer(value))
+        return attn_check_range(reader, key, json_number_value(value)) &&
+               attn_set_field(reader, key, &(bool){json_integer_value(value) != 0});
+    return json_is_boolean(value) ? attn_set_field(reader, key, &(bool){json_is_true(value)})
+                                  : attn_refuse_type(reader, key->name, "true or false");
+}
+
+static bool read_quantization(struct attn_reader *reader, const struct attn_hf_key *key,
+                              const json_t *value)
+{
+    return attn_resolved(&reader->r, attn_quantization_read(&reader->r.config->hf.quantization,
+                                                            key->name, value, reader->r.error));
+}
+
 /* Reads one key, except objects of RoPE (read_rope).  null clears its field. */
 static bool read_key(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
+    static bool (*const read[])(struct attn_reader *, const struct attn_hf_key *,
+                                const json_t *) = {
+        [ATTN_CONFIG_INTEGER] = attn_read_size,
+        [ATTN_CONFIG_NUMBER] = read_number,
+        [ATTN_CONFIG_FLAG] = read_flag,
+        [ATTN_CONFIG_ROPE_TYPE] = read_name,
+        [ATTN_CONFIG_NAME] = read_name,
+        [ATTN_CONFIG_FACTORS] = attn_read_list,
+        [ATTN_CONFIG_LAYER_TYPES] = attn_read_list,
+        [ATTN_CONFIG_LAYER_RUNS] = attn_read_runs,
+        [ATTN_CONFIG_LAYER_LETTERS] = attn_read_letters,
+        [ATTN_CONFIG_FULL_LAYERS] = attn_read_list,
+        [ATTN_CONFIG_PERIOD] = read_period,
+        [ATTN_CONFIG_ROPE_LAYERS] = attn_read_list,
+        [ATTN_CONFIG_ROPE_THETAS] = attn_read_list,
+        [ATTN_CONFIG_LAYER_HEADS] = attn_read_list,
+        [ATTN_CONFIG_WINDOWS] = attn_read_windows,
+        [ATTN_CONFIG_MLP_TYPES] = attn_read_list,
+        [ATTN_CONFIG_GATING] = read_gating,
+        [ATTN_CONFIG_TERMS] = attn_read_terms,
+        [ATTN_CONFIG_CROSS_LAYERS] = attn_read_layers,
+        [ATTN_CONFIG_WIDTH] = read_width,
+        [ATTN_CONFIG_PER_LAYER] = read_per_layer,
+        [ATTN_CONFIG_FIXED] = read_fixed,
+        [ATTN_CONFIG_QUANTIZATION] = read_quantization,
+        [ATTN_CONFIG_OBJECT] = read_members,
+        [ATTN_CONFIG_IGNORED] = NULL,
+    };
     const size_t offset = reader->base + key->offset;
-    if (json_is_null(value)) {
-        if (!reader->is_set[offset])
-            memset((char *)&reader->r.config->hf + offset, 0, size_of(key->kind));
-        return true;
-    }
-    switch (key->kind) {
-    case ATTN_CONFIG_INTEGER:
-        return attn_read_size(reader, key, value);
-    case ATTN_CONFIG_NUMBER:
-        if (!json_is_number(value))
-            return attn_refuse_type(reader, key->name, "a number");
-        return attn_check_range(reader, key, json_number_value(value)) &&
-               attn_set_field(reader, key, &(double){json_number_value(value)});
-    case ATTN_CONFIG_FLAG:
-        if (key->max > 1 && json_is_integer(value))
-            return attn_check_range(reader, key, json_number_value(value)) &&
-                   attn_set_field(reader, key, &(bool){json_integer_value(value) != 0});
-        return json_is_boolean(value) ? attn_set_field(reader, key, &(bool){json_is_true(value)})
-                                      : attn_refuse_type(reader, key->name, "true or false");
-    case ATTN_CONFIG_ROPE_TYPE:
-    case ATTN_CONFIG_NAME:
-        return read_name(reader, key, value);
-    case ATTN_CONFIG_GATING:
-        return read_gating(reader, key, value);
-    case ATTN_CONFIG_WIDTH:
-        return read_width(reader, key, value);
-    case ATTN_CONFIG_PERIOD:
-        return read_period(reader, key, value);
-    case ATTN_CONFIG_PER_LAYER:
-        return read_per_layer(reader, key, (json_t *)value);
-    case ATTN_CONFIG_FIXED:
-        return read_fixed(reader, key, value);
-    case ATTN_CONFIG_QUANTIZATION:
-        return attn_resolved(&reader->r, attn_quantization_read(&reader->r.config->hf.quantization,
-                                                                key->name, value, reader->r.error));
-    case ATTN_CONFIG_OBJECT:
-        return read_members(reader, key, value);
-    case ATTN_CONFIG_ROPE: /* read_rope */
-    case ATTN_CONFIG_IGNORED:
-        return true;
-    default:
-        return attn_read_list(reader, key, value);
-    }
+    if (!json_is_null(value))
+        return read[key->kind] == NULL || read[key->kind](reader, key, value);
+    if (!reader->is_set[offset])
+        memset((char *)&reader->r.config->hf + offset, 0, size_of(key->kind));
+    return true;
 }
 
 /* ---- RoPE ---------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * attn_hf_config, and the arrays by layer of struct attn_config. */
 #include <string.h>
 
+#include "basics/text.h"
 #include "families/config_reader.h"
 
 /* Gives layer i a type, which another key has given it already or not at all. */
@@ -23,61 +24,72 @@ static bool lists_sliding(const struct attn_hf_key *key)
     return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
 }
 
-/* Reads item i of a list. */
-static bool read_item(struct attn_reader *reader, const struct attn_hf_key *key, size_t i,
-                      const json_t *item)
+/* Lists, by kind of key: a text for errors, and the type of the elements. */
+static const struct list {
+    const char *text;
+    json_type type;
+    json_int_t max; /* of integers from 0 on; 0: attn_check_range says it */
+} lists[] = {
+    [ATTN_CONFIG_FACTORS] = {"a list of numbers", JSON_REAL, 0},
+    [ATTN_CONFIG_ROPE_THETAS] = {"a list of numbers", JSON_REAL, 0},
+    [ATTN_CONFIG_LAYER_HEADS] = {"a list of integers", JSON_INTEGER, 0},
+    [ATTN_CONFIG_WINDOWS] = {"an integer or a list of integers", JSON_INTEGER, 0},
+    [ATTN_CONFIG_ROPE_LAYERS] = {"a list of 0 and 1", JSON_INTEGER, 1},
+    [ATTN_CONFIG_FULL_LAYERS] = {"a list of indices of layers", JSON_INTEGER, ATTN_MAX_LAYERS - 1},
+    [ATTN_CONFIG_LAYER_TYPES] = {"a list of strings", JSON_STRING, 0},
+    [ATTN_CONFIG_MLP_TYPES] = {"a list of strings", JSON_STRING, 0},
+};
+
+static const struct list *list_of(const struct attn_hf_key *key)
+{
+    return &lists[lists_sliding(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
+}
+
+static bool read_element(struct attn_reader *reader, const struct attn_hf_key *key, size_t i,
+                         const json_t *element)
 {
     struct attn_config *config = reader->r.config;
-    if (key->kind == ATTN_CONFIG_FACTORS || key->kind == ATTN_CONFIG_ROPE_THETAS) {
-        const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-        if (!json_is_number(item))
-            return attn_refuse_type(reader, key->name, "a list of numbers");
-        (factors ? config->factors[config->num_lists] : config->rope_thetas)[i] =
-            json_number_value(item);
-        return attn_check_range(reader, key, json_number_value(item));
-    }
-    if (key->kind == ATTN_CONFIG_LAYER_HEADS || key->kind == ATTN_CONFIG_WINDOWS) {
-        if (!json_is_integer(item))
-            return attn_refuse_type(reader, key->name, "a list of integers");
-        (key->kind == ATTN_CONFIG_WINDOWS ? config->windows : config->heads)[i] =
-            (size_t)json_integer_value(item);
-        return attn_check_range(reader, key, (double)json_integer_value(item));
-    }
-    if (key->kind == ATTN_CONFIG_ROPE_LAYERS) {
-        const json_int_t turns = json_integer_value(item);
-        if (!json_is_integer(item) || turns < 0 || turns > 1)
-            return attn_refuse_type(reader, key->name, "a list of 0 and 1");
-        config->rotates[i] = turns == 1;
+    const char *text = json_string_value(element);
+    const double number = json_number_value(element);
+    const struct list *list = list_of(key);
+    if ((list->type == JSON_REAL ? !json_is_number(element) : json_typeof(element) != list->type) ||
+        (list->max > 0 && (number < 0 || number > (double)list->max)))
+        return attn_refuse_type(reader, key->name, list->text);
+    switch (key->kind) {
+    case ATTN_CONFIG_FACTORS:
+        config->factors[config->num_lists][i] = number;
+        return attn_check_range(reader, key, number);
+    case ATTN_CONFIG_ROPE_THETAS:
+        config->rope_thetas[i] = number;
+        return attn_check_range(reader, key, number);
+    case ATTN_CONFIG_LAYER_HEADS:
+        config->heads[i] = (size_t)json_integer_value(element);
+        return attn_check_range(reader, key, number);
+    case ATTN_CONFIG_WINDOWS:
+        config->windows[i] = (size_t)json_integer_value(element);
+        return attn_check_range(reader, key, number);
+    case ATTN_CONFIG_ROPE_LAYERS:
+        config->rotates[i] = number == 1;
         return true;
-    }
-    if (lists_sliding(key)) {
-        const json_int_t slides = json_integer_value(item);
-        if (!json_is_integer(item) || slides < 0 || slides > 1)
-            return attn_refuse_type(reader, key->name, "a list of 0 and 1");
-        return set_type(reader, key, i, slides == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL, item);
-    }
-    if (key->kind == ATTN_CONFIG_FULL_LAYERS) {
-        const json_int_t layer = json_integer_value(item);
-        if (!json_is_integer(item) || layer < 0 || layer >= ATTN_MAX_LAYERS)
-            return attn_refuse_type(reader, key->name, "a list of indices of layers");
-        config->is_listed[layer] = true;
+    case ATTN_CONFIG_FULL_LAYERS:
+        config->is_listed[(size_t)number] = true;
         return true;
+    case ATTN_CONFIG_MLP_TYPES:
+        config->dense[i] = strcmp(text, "dense") == 0;
+        return config->dense[i] || strcmp(text, "sparse") == 0 ||
+               attn_refuse_value(reader, key->name, element);
+    default:
+        return set_type(reader, key, i,
+                        !lists_sliding(key) ? attn_layer_type_find(config->family, key, text)
+                        : number == 1       ? ATTN_LAYER_SLIDING
+                                            : ATTN_LAYER_FULL,
+                        element);
     }
-    if (!json_is_string(item))
-        return attn_refuse_type(reader, key->name, "a list of strings");
-    if (key->kind == ATTN_CONFIG_MLP_TYPES) {
-        config->dense[i] = strcmp(json_string_value(item), "dense") == 0;
-        return config->dense[i] || strcmp(json_string_value(item), "sparse") == 0 ||
-               attn_refuse_value(reader, key->name, item);
-    }
-    return set_type(reader, key, i,
-                    attn_layer_type_find(config->family, key, json_string_value(item)), item);
 }
 
 /* Reads a list into the configuration: factors, into its next free list; others by layer, of which
  * an empty list of layers that rotate is none, as in Hugging Face's classes. */
-static bool read_list(struct attn_reader *reader, const struct attn_hf_key *key,
-                      const json_t *value)
+bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
@@ -85,14 +97,7 @@ static bool read_list(struct attn_reader *reader, const struct attn_hf_key *key,
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
-        return attn_refuse_type(
-            reader, key->name,
-            factors || key->kind == ATTN_CONFIG_ROPE_THETAS ? "a list of numbers"
-            : key->kind == ATTN_CONFIG_LAYER_HEADS          ? "a list of integers"
-            : key->kind == ATTN_CONFIG_WINDOWS              ? "an integer or a list of integers"
-            : layers                                        ? "a list of 0 and 1"
-            : key->kind == ATTN_CONFIG_FULL_LAYERS          ? "a list of indices of layers"
-                                                            : "a list of strings");
+        return attn_refuse_type(reader, key->name, list_of(key)->text);
     if (factors &&
         (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[reader->base + key->offset]))
         return attn_refuse_contradiction(reader, key->name);
@@ -100,7 +105,7 @@ static bool read_list(struct attn_reader *reader, const struct attn_hf_key *key,
         return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name, " has %zu entries, %s%zu",
                                count, layers ? "at most " : "must be 1 to ", most);
     for (size_t i = 0; i < count; i++)
-        if (!read_item(reader, key, i, json_array_get(value, i)))
+        if (!read_element(reader, key, i, json_array_get(value, i)))
             return false;
     size_t filled = count;
     if (key->kind == ATTN_CONFIG_FULL_LAYERS)
@@ -108,28 +113,27 @@ static bool read_list(struct attn_reader *reader, const struct attn_hf_key *key,
             filled--;
     if (!factors)
         return attn_set_field(reader, key, &filled);
-    const struct attn_factors list = {count, config->factors[config->num_lists++]};
-    return attn_set_field(reader, key, &list);
+    return attn_set_field(reader, key,
+                          &(struct attn_factors){count, config->factors[config->num_lists++]});
 }
 
 /* Reads the window of each layer, or that of all. */
-static bool read_windows(struct attn_reader *reader, const struct attn_hf_key *key,
-                         const json_t *value)
+bool attn_read_windows(struct attn_reader *reader, const struct attn_hf_key *key,
+                       const json_t *value)
 {
     struct attn_hf_key all = *key;
     all.offset = HF_FIELD(sliding_window);
     return json_is_integer(value) ? attn_read_size(reader, &all, value)
-                                  : read_list(reader, key, value);
+                                  : attn_read_list(reader, key, value);
 }
 
-static bool read_layers(struct attn_reader *reader, const struct attn_hf_key *key,
-                        const json_t *value)
+bool attn_read_layers(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value)
 {
     const size_t count = json_array_size(value);
     for (size_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(value, i);
-        const json_int_t layer = json_integer_value(item);
-        if (!json_is_integer(item))
+        const json_int_t layer = json_integer_value(json_array_get(value, i));
+        if (!json_is_integer(json_array_get(value, i)))
             return attn_refuse_type(reader, key->name, "a list of layers");
         if (layer < 0 || layer >= ATTN_MAX_LAYERS)
             return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
@@ -142,8 +146,8 @@ static bool read_layers(struct attn_reader *reader, const struct attn_hf_key *ke
 }
 
 /* Reads a letter for each layer. */
-static bool read_letters(struct attn_reader *reader, const struct attn_hf_key *key,
-                         const json_t *value)
+bool attn_read_letters(struct attn_reader *reader, const struct attn_hf_key *key,
+                       const json_t *value)
 {
     const size_t count = json_string_length(value);
     if (!json_is_string(value))
@@ -164,8 +168,7 @@ static bool read_letters(struct attn_reader *reader, const struct attn_hf_key *k
 }
 
 /* Reads a list such as [[["global", "local"], 12]]: runs of names, each as often as it says. */
-static bool read_runs(struct attn_reader *reader, const struct attn_hf_key *key,
-                      const json_t *value)
+bool attn_read_runs(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     const struct attn_family *family = reader->r.config->family;
     size_t count = 0;
@@ -187,42 +190,22 @@ static bool read_runs(struct attn_reader *reader, const struct attn_hf_key *key,
                       : attn_refuse_type(reader, key->name, "a list of lists of names and counts");
 }
 
-static bool read_terms(struct attn_reader *reader, const struct attn_hf_key *key,
-                       const json_t *value)
+/* Reads "c2p", "p2c", both with '|' between, or a list of these. */
+bool attn_read_terms(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
-    static const char *const names[] = {"c2p", "p2c", "c2p|p2c", "p2c|c2p"};
-    const size_t bits[] = {ATTN_TERM_C2P, ATTN_TERM_P2C, ATTN_TERM_C2P | ATTN_TERM_P2C,
-                           ATTN_TERM_C2P | ATTN_TERM_P2C};
+    const size_t both = ATTN_TERM_C2P | ATTN_TERM_P2C;
+    const size_t bits[] = {0, ATTN_TERM_C2P, ATTN_TERM_P2C, both, both};
     const size_t count = json_is_array(value) ? json_array_size(value) : 1;
     size_t terms = 0;
     for (size_t i = 0; i < count; i++) {
-        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
-        size_t n = 0;
-        if (!json_is_string(item))
+        const json_t *element = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_string(element))
             return attn_refuse_type(reader, key->name, "a string, or a list of strings");
-        while (n < 4 && strcmp(names[n], json_string_value(item)) != 0)
-            n++;
-        if (n == 4)
-            return attn_refuse_value(reader, key->name, item);
-        terms |= bits[n];
+        const size_t term =
+            bits[attn_text_word_number("c2p p2c c2p|p2c p2c|c2p", json_string_value(element))];
+        if (term == 0)
+            return attn_refuse_value(reader, key->name, element);
+        terms |= term;
     }
     return attn_set_field(reader, key, &terms);
-}
-
-bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    switch (key->kind) {
-    case ATTN_CONFIG_WINDOWS:
-        return read_windows(reader, key, value);
-    case ATTN_CONFIG_CROSS_LAYERS:
-        return read_layers(reader, key, value);
-    case ATTN_CONFIG_LAYER_RUNS:
-        return read_runs(reader, key, value);
-    case ATTN_CONFIG_LAYER_LETTERS:
-        return read_letters(reader, key, value);
-    case ATTN_CONFIG_TERMS:
-        return read_terms(reader, key, value);
-    default:
-        return read_list(reader, key, value);
-    }
 }
