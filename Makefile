@@ -276,6 +276,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory ubsan
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
+	$(SUITE_ENV) ATTND=$(OUT)/attnd CK_RUN_SUITE=golden $(OUT)/http_suite
 	$(OUT)/kernelcheck --seconds 300
 	@$(MAKE) --no-print-directory $(CHECKS)
 	@LATENCY_MS=200 $(MAKE) --no-print-directory check-ui

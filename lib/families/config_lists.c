@@ -62,11 +62,11 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
     case ATTN_CONFIG_ROPE_THETAS:
         config->rope_thetas[i] = number;
         return attn_check_range(reader, key, number);
-    case ATTN_CONFIG_WINDOWS:
-        config->windows[i] = (size_t)json_integer_value(element);
-        return attn_check_range(reader, key, number);
     case ATTN_CONFIG_LAYER_HEADS:
         config->heads[i] = (size_t)json_integer_value(element);
+        return attn_check_range(reader, key, number);
+    case ATTN_CONFIG_WINDOWS:
+        config->windows[i] = (size_t)json_integer_value(element);
         return attn_check_range(reader, key, number);
     case ATTN_CONFIG_ROPE_LAYERS:
         config->rotates[i] = number == 1;
@@ -79,18 +79,17 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
         return config->dense[i] || strcmp(text, "sparse") == 0 ||
                attn_refuse_value(reader, key->name, element);
     default:
-        if (!lists_sliding(key))
-            return set_type(reader, key, i, attn_layer_type_find(config->family, key, text),
-                            element);
-        config->types[i] = number == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
-        return true;
+        return set_type(reader, key, i,
+                        !lists_sliding(key) ? attn_layer_type_find(config->family, key, text)
+                        : number == 1       ? ATTN_LAYER_SLIDING
+                                            : ATTN_LAYER_FULL,
+                        element);
     }
 }
 
 /* Reads a list into the configuration: factors, into its next free list; others by layer, of which
  * an empty list of layers that rotate is none, as in Hugging Face's classes. */
-static bool read_list(struct attn_reader *reader, const struct attn_hf_key *key,
-                      const json_t *value)
+bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
@@ -119,17 +118,17 @@ static bool read_list(struct attn_reader *reader, const struct attn_hf_key *key,
 }
 
 /* Reads the window of each layer, or that of all. */
-static bool read_windows(struct attn_reader *reader, const struct attn_hf_key *key,
-                         const json_t *value)
+bool attn_read_windows(struct attn_reader *reader, const struct attn_hf_key *key,
+                       const json_t *value)
 {
     struct attn_hf_key all = *key;
     all.offset = HF_FIELD(sliding_window);
     return json_is_integer(value) ? attn_read_size(reader, &all, value)
-                                  : read_list(reader, key, value);
+                                  : attn_read_list(reader, key, value);
 }
 
-static bool read_layers(struct attn_reader *reader, const struct attn_hf_key *key,
-                        const json_t *value)
+bool attn_read_layers(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value)
 {
     const size_t count = json_array_size(value);
     for (size_t i = 0; i < count; i++) {
@@ -147,8 +146,8 @@ static bool read_layers(struct attn_reader *reader, const struct attn_hf_key *ke
 }
 
 /* Reads a letter for each layer. */
-static bool read_letters(struct attn_reader *reader, const struct attn_hf_key *key,
-                         const json_t *value)
+bool attn_read_letters(struct attn_reader *reader, const struct attn_hf_key *key,
+                       const json_t *value)
 {
     const size_t count = json_string_length(value);
     if (!json_is_string(value))
@@ -169,8 +168,7 @@ static bool read_letters(struct attn_reader *reader, const struct attn_hf_key *k
 }
 
 /* Reads a list such as [[["global", "local"], 12]]: runs of names, each as often as it says. */
-static bool read_runs(struct attn_reader *reader, const struct attn_hf_key *key,
-                      const json_t *value)
+bool attn_read_runs(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     const struct attn_family *family = reader->r.config->family;
     size_t count = 0;
@@ -193,8 +191,7 @@ static bool read_runs(struct attn_reader *reader, const struct attn_hf_key *key,
 }
 
 /* Reads "c2p", "p2c", both with '|' between, or a list of these. */
-static bool read_terms(struct attn_reader *reader, const struct attn_hf_key *key,
-                       const json_t *value)
+bool attn_read_terms(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     const size_t both = ATTN_TERM_C2P | ATTN_TERM_P2C;
     const size_t bits[] = {0, ATTN_TERM_C2P, ATTN_TERM_P2C, both, both};
@@ -211,22 +208,4 @@ static bool read_terms(struct attn_reader *reader, const struct attn_hf_key *key
         terms |= term;
     }
     return attn_set_field(reader, key, &terms);
-}
-
-bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    switch (key->kind) {
-    case ATTN_CONFIG_WINDOWS:
-        return read_windows(reader, key, value);
-    case ATTN_CONFIG_CROSS_LAYERS:
-        return read_layers(reader, key, value);
-    case ATTN_CONFIG_LAYER_RUNS:
-        return read_runs(reader, key, value);
-    case ATTN_CONFIG_LAYER_LETTERS:
-        return read_letters(reader, key, value);
-    case ATTN_CONFIG_TERMS:
-        return read_terms(reader, key, value);
-    default:
-        return read_list(reader, key, value);
-    }
 }

@@ -25,8 +25,18 @@ bool attn_check_range(struct attn_reader *reader, const struct attn_hf_key *key,
 /* Fills a field.  One that another key has filled must keep its value. */
 bool attn_set_field(struct attn_reader *reader, const struct attn_hf_key *key, const void *value);
 
-/* Reads an integer; a list, of any of the kinds of lists.  False where it is refused. */
+/* Read a key's value into the configuration; false where it is refused.  attn_read_list reads lists
+ * of one element a layer, or of factors; the others are by the kinds of their names. */
 bool attn_read_size(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value);
 bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value);
+bool attn_read_layers(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value);
+bool attn_read_runs(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value);
+bool attn_read_letters(struct attn_reader *reader, const struct attn_hf_key *key,
+                       const json_t *value);
+bool attn_read_terms(struct attn_reader *reader, const struct attn_hf_key *key,
+                     const json_t *value);
+bool attn_read_windows(struct attn_reader *reader, const struct attn_hf_key *key,
+                       const json_t *value);
 
 #endif

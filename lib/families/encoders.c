@@ -38,6 +38,20 @@ ROW(roc_bert, BERT("roc_bert", "roc_bert."));
 ROW(splinter, BERT("splinter", "splinter."));
 ROW(xlm_roberta_xl, BERT("xlm-roberta-xl", "roberta."));
 
+ROW(rembert, NAMED_AS_BERT("rembert", "rembert."),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
+         FIXED("position_embedding_type", "\"absolute\""),
+         IGNORED("input_embedding_size output_embedding_size")),
+    DEFAULTS(ENCODER));
+
+/* Its adapters for languages come after the layer. */
+ROW(xmod, NAMED_AS_BERT("xmod", "roberta."),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
+         FIXED("position_embedding_type", "\"absolute\""),
+         IGNORED("adapter_layer_norm adapter_reduction_factor adapter_reuse_layer_norm "
+                 "default_language languages ln_before_adapter pre_norm")),
+    DEFAULTS(ENCODER));
+
 /* Local tokens have windows, and the keys of global ones, which calls say.  Global tokens have maps
  * of their own, and all keys. */
 #define LONGFORMER(part, maps, ...)                                                     \
@@ -143,13 +157,19 @@ ROW(distilbert, FAMILY("distilbert"), PREFIXES("distilbert.", ""),
     DEFAULTS(ENCODER));
 
 /* `causal` would make a mask that ignores padding. */
-ROW(xlm, FAMILY("xlm"), PREFIXES("transformer.", ""), LIN("attentions.*."),
-    KEYS(DIM("emb_dim"), FIXED("causal", "false"), FIXED("is_encoder", "true"),
-         IGNORED("asm bos_index embed_init_std end_n_top eos_index gelu_activation id2lang "
-                 "init_std lang2id lang_id mask_index max_vocab min_count n_langs n_words "
-                 "pad_index same_enc_dec share_inout_emb sinusoidal_embeddings start_n_top "
-                 "unk_index use_lang_emb")),
-    DEFAULTS(ENCODER));
+static const struct attn_hf_key xlm_keys[] =
+    KEY_LIST(DIM("emb_dim"), FIXED("causal", "false"), FIXED("is_encoder", "true"),
+             IGNORED("asm bos_index embed_init_std end_n_top eos_index gelu_activation id2lang "
+                     "init_std lang2id lang_id layerdrop mask_index max_vocab min_count n_langs "
+                     "n_words pad_index pre_norm same_enc_dec share_inout_emb "
+                     "sinusoidal_embeddings start_n_top unk_index use_lang_emb"));
+
+#define XLM(type)                                                                       \
+    FAMILY(type), PREFIXES("transformer.", ""), LIN("attentions.*."), .keys = xlm_keys, \
+                                                                      DEFAULTS(ENCODER)
+
+ROW(xlm, XLM("xlm"));
+ROW(flaubert, XLM("flaubert"));
 
 /* One layer in three sees everything, the others both sides of a window.  Positions rotate,
  * whatever position_embedding_type says. */

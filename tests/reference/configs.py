@@ -428,4 +428,16 @@ CONFIGS = {
                                              "position_embedding_type": "relative_key_query"}),
         BERT_DECOYS, model_files("bert", OLD),
         notes="score (q_i.k_j + (q_i + k_j).R) / sqrt(d), R row i - j + 79; causal"),
+    "openai_gpt": spec(
+        config("openai-gpt", "OpenAIGPTLMHeadModel", n_embd=24, n_head=4, n_layer=2, n_ctx=64,
+               n_positions=64, n_special=0, predict_special_tokens=True, afn="gelu",
+               attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1, layer_norm_epsilon=1e-5),
+        decoys(24, "tokens_embed.weight", "h.%d.ln_1.weight"), model_files("openai", NEW),
+        notes="as gpt2"),
+    "ctrl": spec(
+        config("ctrl", "CTRLLMHeadModel", n_embd=24, n_head=4, n_layer=2, n_ctx=64,
+               n_positions=64, dff=8, attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1,
+               layer_norm_epsilon=1e-6),
+        decoys(24, "transformer.w.weight", "transformer.h.%d.layernorm1.weight"),
+        model_files("ctrl", NEW), notes="maps Wq, Wk, Wv and dense, with biases"),
 }

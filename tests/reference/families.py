@@ -35,7 +35,11 @@ NAMES = {
     "distilbert": {"at": "distilbert.transformer.layer.%d.attention.", "q": "q_lin", "k": "k_lin",
                    "v": "v_lin", "o": "out_lin"},
     "gpt2": {"at": "h.%d.attn.", "qkv": "c_attn", "o": "c_proj"},
+    "openai-gpt": {"at": "h.%d.attn.", "qkv": "c_attn", "o": "c_proj"},
+    "ctrl": {"at": "transformer.h.%d.multi_head_attention.", "q": "Wq", "k": "Wk", "v": "Wv",
+             "o": "dense"},
 }
+COLUMNS = ("gpt2", "openai-gpt")  # whose weights are stored input-major
 T5_AT = {("encoder", "self_attention"): "encoder.block.%d.layer.0.SelfAttention.",
          ("decoder", "self_attention"): "decoder.block.%d.layer.0.SelfAttention.",
          ("decoder", "cross_attention"): "decoder.block.%d.layer.1.EncDecAttention."}
@@ -47,7 +51,8 @@ BIASES = {
     "gemma2": ("attention_bias", False), "gpt_oss": ("attention_bias", True),
     "gpt_neox": ("attention_bias", True), "falcon": ("bias", False), "opt": ("enable_bias", True),
     "phi": (True, True), "bloom": (True, True), "bert": (True, True), "roberta": (True, True),
-    "distilbert": (True, True), "gpt2": (True, True), "qwen2": (True, False),
+    "distilbert": (True, True), "gpt2": (True, True), "openai-gpt": (True, True),
+    "ctrl": (True, True), "qwen2": (True, False),
     "mimo": (True, False), "qwen": (True, False), "chatglm": (True, False),
 }
 ENCODERS = ("bert", "roberta", "distilbert")
@@ -90,7 +95,7 @@ def relative_key(config):
 def qkv_order(config):
     """How the rows (columns, in gpt2) of a fused tensor lie: blocks, or groups of heads."""
     family = config["model_type"]
-    if family in ("gpt2", "phi3", "baichuan", "qwen", "chatglm"):
+    if family in (*COLUMNS, "phi3", "baichuan", "qwen", "chatglm"):
         return "blocks"
     if family == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
         return "blocks"
@@ -112,7 +117,7 @@ def parts(config, index, stack=None, kind="self_attention"):
             continue
         size = (rows[role], q if role == "o" else s.width)
         found[role + ".weight"] = at + names[role] + ".weight", \
-            size[::-1] if family == "gpt2" else size
+            size[::-1] if family in COLUMNS else size
         if out_bias if role == "o" else qkv_bias:
             found[role + ".bias"] = at + names[role] + ".bias", (rows[role],)
     if family in ("qwen3", "gemma3_text"):
@@ -155,7 +160,7 @@ def weights(config, tensors, named):
     found = {}
     for role, (name, _) in named.items():
         array = find(tensors, name).astype(np.float64)
-        if role.endswith(".weight") and config["model_type"] != "gpt2":
+        if role.endswith(".weight") and config["model_type"] not in COLUMNS:
             array = array.T
         if role.startswith("qkv"):
             suffix = role[3:]
@@ -209,7 +214,7 @@ def has_alibi(config):
 def rope_rule(config, index):
     """The rotary rule of a layer, for rope.py, or None."""
     family, s = config["model_type"], shape(config)
-    if family in ("bloom", "opt", "t5", "gpt2", *ENCODERS) or has_alibi(config):
+    if family in ("bloom", "opt", "t5", "ctrl", *COLUMNS, *ENCODERS) or has_alibi(config):
         return None
     fraction = {"phi": 0.5, "gpt_neox": 0.25, "chatglm": 0.5}.get(family, 1.0)
     fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
