@@ -85,15 +85,69 @@ export function unlessAborted(signal, work) {
     return Promise.race([work, stop]);
 }
 
+// ---- Rows that are sent once ------------------------------------------------------------------
+
+const KEPT_FROM = 65536; // bytes of rows that are worth a request of their own
+const ROWS = ["hidden_states", "encoder_hidden_states", "key_hidden_states", "value_hidden_states"];
+const kept = new WeakMap(); // numbers -> promise of {input}, or of null where attnd does not keep them
+
+/** Sends rows as an input. @returns {Promise<{input: string}|null>} what stands for them */
+async function keep({ data, shape, datatype = "FP32" }) {
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    const described = JSON.stringify({ shape, datatype, binary_data_size: bytes.length });
+    const head = described.padEnd(64 * Math.ceil(described.length / 64));
+    const body = new Uint8Array(head.length + bytes.length);
+    body.set(new TextEncoder().encode(head));
+    body.set(bytes, head.length);
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", body));
+    const input = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    const headers = { "Content-Type": "application/octet-stream",
+        "Inference-Header-Content-Length": String(head.length) };
+    try {
+        await client().request("PUT", `/inputs/${input}`, { body, headers });
+        return { input };
+    } catch (error) {
+        if (!error.status || error.status >= 500) throw error;
+        return null; // too large, or not allowed: they go with each call
+    }
+}
+
+/** The fields with large rows by the names of inputs; those are sent where they were not. */
+async function named(fields) {
+    const sent = { ...fields };
+    for (const name of ROWS) {
+        const { data } = fields[name] ?? {};
+        if (!(data?.byteLength >= KEPT_FROM) || !globalThis.crypto?.subtle) continue;
+        if (!kept.has(data)) {
+            const asked = keep(fields[name]); // also where who asked first has gone
+            kept.set(data, asked);
+            asked.catch(() => kept.delete(data));
+        }
+        sent[name] = (await kept.get(data)) ?? fields[name];
+    }
+    return sent;
+}
+
+async function callNamed(path, fields, signal) {
+    for (let again = true; ; again = false) {
+        try {
+            return await client(signal).call(path, await named(fields));
+        } catch (error) {
+            if (error.code !== "input_not_found" || !again) throw error;
+            for (const name of ROWS) if (fields[name]?.data) kept.delete(fields[name].data);
+        }
+    }
+}
+
 /**
- * A call of /attend or /decode.
+ * A call of /attend or /decode; large rows go to the daemon once, and calls name them.
  * @param {string} path
  * @param {object} fields by the names of docs/API.md; tensors as {data, shape} or nested arrays
  * @param {AbortSignal} [signal]
  * @returns {Promise<object>} the reply, its tensors as {data, shape}
  */
 export function call(path, fields, signal) {
-    return unlessAborted(signal, client(signal).call(path, fields));
+    return unlessAborted(signal, callNamed(path, fields, signal));
 }
 
 /**
