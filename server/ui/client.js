@@ -112,29 +112,33 @@ async function keep({ data, shape, datatype = "FP32" }) {
     }
 }
 
-/** The fields with large rows by the names of inputs; those are sent where they were not. */
-async function named(fields) {
-    const sent = { ...fields };
-    for (const name of ROWS) {
-        const { data } = fields[name] ?? {};
-        if (!(data?.byteLength >= KEPT_FROM) || !globalThis.crypto?.subtle) continue;
+/** Large rows of a call: [field, numbers, promise of what stands for them], which are sent where
+ *  they were not. */
+function inputsOf(fields) {
+    const large = ROWS.filter((name) => fields[name]?.data?.byteLength >= KEPT_FROM);
+    if (!globalThis.crypto?.subtle) return [];
+    return large.map((name) => {
+        const { data } = fields[name];
         if (!kept.has(data)) {
-            const asked = keep(fields[name]); // also where who asked first has gone
+            const asked = keep(fields[name]); // goes on where who asked first has gone
             kept.set(data, asked);
             asked.catch(() => kept.delete(data));
         }
-        sent[name] = (await kept.get(data)) ?? fields[name];
-    }
-    return sent;
+        return [name, data, kept.get(data)];
+    });
 }
 
 async function callNamed(path, fields, signal) {
     for (let again = true; ; again = false) {
+        const inputs = inputsOf(fields);
+        const sent = { ...fields };
+        for (const [name, , asked] of inputs) sent[name] = (await asked) ?? fields[name];
         try {
-            return await client(signal).call(path, await named(fields));
+            return await client(signal).call(path, sent);
         } catch (error) {
             if (error.code !== "input_not_found" || !again) throw error;
-            for (const name of ROWS) if (fields[name]?.data) kept.delete(fields[name].data);
+            for (const [, data, asked] of inputs)
+                if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
         }
     }
 }

@@ -164,7 +164,7 @@ class Bench:
         for step in range(200):
             self.page.mouse("mouseMoved", x + width * (0.2 + 0.5 * (step * 37 % 200) / 200),
                             y + height * (0.25 + 0.5 * step / 200))
-        time.sleep(0.3)
+            self.page.wait_for("cell", "({ dataset }) => dataset.value !== undefined")
         took = self.page.evaluate("window.attndHover")
         self.say("hover to text", "from the page's event " + figures(took["told"]))
         self.say("hover to text", "from the pointer, which waits for a frame, " +

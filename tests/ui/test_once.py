@@ -28,9 +28,12 @@ class Once(Case):
     def sent(self, lost=0):
         """A page with a head of the rows open, and its requests."""
         path = directory() / "rows.npy"
-        rows = inputs.rows_of([f"{lost}.{i}" for i in range(TOKENS)], WIDTH).astype(numpy.float32)
+        rows = inputs.rows_of([f"t{i}" for i in range(TOKENS)], WIDTH, lost).astype(numpy.float32)
         numpy.save(path, rows)
-        view = View(self.page(), daemon().url).open(model=MODEL, text="a b")
+        view = View(self.page(), daemon().url)
+        if lost:
+            view.page.expect("404")
+        view.open(model=MODEL, text="a b")
         view.wait_source("random").wait_overview(LAYERS * HEADS)
         view.page.evaluate(WATCH, lost)
         view.page.files("input-rows", path)
@@ -51,5 +54,5 @@ class Once(Case):
 
     def test_rows_that_attnd_keeps_no_longer_are_sent_again(self):
         view, sent = self.sent(lost=1)
-        self.assertEqual(len([1 for method, _, _ in sent if method == "PUT"]), 2)
+        self.assertEqual([method for method, _, _ in sent].count("PUT"), 2, sent)
         self.assertEqual(view.page.error_texts(), [])
