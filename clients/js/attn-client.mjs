@@ -285,7 +285,8 @@ function bodyOf(fields) {
             try {
                 if (name === "sequences")
                     made[name] = value.map((item, i) => document(item, `sequences[${i}].`));
-                else if (!TENSORS[name] || typeof value === "number") made[name] = plain(value);
+                else if (!TENSORS[name] || typeof value === "number" || value.input)
+                    made[name] = plain(value);
                 else {
                     const { datatype, shape, bytes } = pack(value, TENSORS[name]);
                     made[name] = { shape, datatype, binary_data_size: bytes.length };

@@ -82,10 +82,7 @@ class HeadPanel {
         };
         section.addEventListener("keydown", (event) => this.key(event));
         this.keepArea = afterPause((area) => this.note({ area }), 250);
-        this.fetchRow = afterPause(
-            oneByOne((row) => this.loadRow(row)),
-            60,
-        );
+        this.fetchRow = oneByOne((row) => this.loadRow(row));
         this.fetchDetail = afterPause(
             oneByOne(() => this.loadDetail()),
             200,
