@@ -14,6 +14,7 @@
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
+#include "waiting.h"
 
 #define INFER "/v2/models/tiny/infer"
 
@@ -267,6 +268,7 @@ START_TEST(test_a_timeout_counts_from_the_requests_begin)
              body.length);
     raw_open(&raw, "127.0.0.1", served.port);
     ck_assert(raw_text(&raw, head));
+    ck_assert(raw_readable(&raw, SOON_MS)); /* 100 Continue: the head has been read */
     pause_ms(100);
     ck_assert(raw_send(&raw, body.data, body.length));
     struct raw_answer answer = raw_read(&raw, false, 10000);
