@@ -46,17 +46,6 @@ static void set_up(void)
 
 static void tear_down(void) { scratch_remove(root); }
 
-/* The library stands beside this program. */
-static void find_library(char out[512])
-{
-    char path[400];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    ck_assert_int_gt(length, 0);
-    path[length] = '\0';
-    *strrchr(path, '/') = '\0';
-    snprintf(out, 512, "LD_PRELOAD=%s/held_disk.so", path);
-}
-
 /* A daemon of the instance `own` that adopts the directories of `adopted`, a letter each. */
 static void start(const char *own, const char *adopted)
 {
@@ -67,7 +56,7 @@ static void start(const char *own, const char *adopted)
     const char *const variables[] = {preload, keys != NULL ? list : NULL, NULL};
     snprintf(paths[0], sizeof paths[0], "%s/%s", root, own);
     snprintf(list, sizeof list, "ATTN_API_KEYS=%s", keys_path);
-    find_library(preload);
+    process_preload(preload, "held_disk.so");
     for (size_t i = 0; adopted[i] != '\0'; i++) {
         snprintf(paths[i + 1], sizeof paths[0], "%s/%c", root, adopted[i]);
         arguments[n++] = "--adopt";
