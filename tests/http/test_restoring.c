@@ -356,9 +356,7 @@ END_TEST
 Suite *suite_restoring(void)
 {
     Suite *suite = suite_create("restoring");
-    TCase *tests = tcase_create("restoring");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "restoring", set_up, tear_down, 240);
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_test(tests, test_request_waits_for_its_session_and_no_other_request_does);
         tcase_add_test(tests, test_a_batch_waits_for_all_of_its_sessions);
@@ -366,6 +364,5 @@ Suite *suite_restoring(void)
         tcase_add_test(tests, test_sessions_that_are_unread_count_for_their_owner);
         tcase_add_test(tests, test_full_adopted_directory_refuses_its_own_sessions_alone);
     }
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -326,8 +326,7 @@ END_TEST
 Suite *suite_slow_disk(void)
 {
     Suite *suite = suite_create("slow_disk");
-    TCase *tests = tcase_create("slow_disk");
-    tcase_set_timeout(tests, 240);
+    TCase *tests = suite_cases(suite, "slow_disk", NULL, NULL, 240);
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_loop_test(
             tests, test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk, 0, 3);
@@ -338,6 +337,5 @@ Suite *suite_slow_disk(void)
         tcase_add_test(tests,
                        test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk);
     }
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -286,8 +286,7 @@ END_TEST
 Suite *suite_indexer(void)
 {
     Suite *suite = suite_create("indexer");
-    TCase *tests = tcase_create("choice");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "choice", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_indexer_that_chooses_all_keys_changes_no_bit, 0,
                         ATTN_NUM_NUMBER_FORMATS);
     tcase_add_test(tests, test_indexer_takes_the_earlier_of_equal_keys);
@@ -296,6 +295,5 @@ Suite *suite_indexer(void)
     tcase_add_test(tests, test_indexer_refuses_masks_and_biases_that_differ_by_head);
     tcase_add_test(tests, test_indexer_without_latents_is_refused_by_name);
     tcase_add_test(tests, test_indexer_memory_is_enough_for_fewer_keys);
-    suite_add_tcase(suite, tests);
     return suite;
 }
