@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "client.h"
 #include "exchange.h"
 #include "nginx.h"
@@ -178,12 +179,11 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *suite = suite_create("framing");
-    TCase *tests = tcase_create("framing");
+    TCase *tests = suite_cases(suite, "framing", NULL, NULL, 0);
     tcase_add_test(tests, test_requests_are_as_many_and_as_answered_as_a_strict_reader_says);
     tcase_add_test(tests, test_the_same_holds_over_tls);
     tcase_add_test(tests, test_what_haproxy_passes_on_as_n_requests_is_n_requests);
     tcase_add_test(tests, test_what_nginx_passes_on_as_n_requests_is_n_requests);
-    suite_add_tcase(suite, tests);
     return suite;
 }
 

@@ -5,6 +5,8 @@
 
 #include <check.h>
 
+#include "cases.h"
+
 /* Several run at a time: the longest stand first. */
 #define SUITES_TOGETHER(X) \
     X(memory)              \

@@ -479,9 +479,8 @@ END_TEST
 Suite *suite_isolation(void)
 {
     Suite *suite = suite_create("isolation");
-    TCase *callers = tcase_create("callers"), *restarts = tcase_create("restarts");
-    tcase_set_timeout(callers, 120);
-    tcase_add_checked_fixture(callers, begin, end);
+    TCase *callers = suite_cases(suite, "callers", begin, end, 120);
+    TCase *restarts = suite_cases(suite, "restarts", NULL, NULL, 0);
     tcase_add_loop_test(callers, test_every_route_finds_what_the_key_may_use_and_nothing_else, 0,
                         3);
     tcase_add_test(callers, test_an_import_takes_an_id_that_another_key_has);
@@ -492,7 +491,5 @@ Suite *suite_isolation(void)
                    test_an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_does);
     tcase_add_test(callers, test_time_does_not_tell_an_id_of_another_key);
     tcase_add_loop_test(restarts, test_owners_groups_and_sharing_outlive_a_restart, 0, 2);
-    suite_add_tcase(suite, callers);
-    suite_add_tcase(suite, restarts);
     return suite;
 }

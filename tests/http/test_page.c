@@ -383,8 +383,8 @@ END_TEST
 Suite *suite_page(void)
 {
     Suite *suite = suite_create("page");
-    TCase *small = tcase_create("page"), *own = tcase_create("daemons of their own");
-    tcase_add_checked_fixture(small, serve_small, serve_end);
+    TCase *small = suite_cases(suite, "page", serve_small, serve_end, 0);
+    TCase *own = suite_cases(suite, "daemons of their own", NULL, NULL, 0);
     tcase_add_test(small, test_page_and_its_files_are_those_of_the_tree);
     tcase_add_test(small, test_page_openapi_is_served_as_its_files_are);
     tcase_add_test(small, test_page_has_no_other_files);
@@ -397,7 +397,5 @@ Suite *suite_page(void)
     tcase_add_test(own, test_page_is_not_subject_to_the_bound_of_replies);
     tcase_add_test(own, test_page_needs_no_key_and_goes_over_tls);
     tcase_add_test(own, test_page_is_not_in_a_daemon_that_was_built_without);
-    suite_add_tcase(suite, small);
-    suite_add_tcase(suite, own);
     return suite;
 }

@@ -576,10 +576,9 @@ START_TEST(test_config_slides_where_its_family_says)
 }
 END_TEST
 
-TCase *tcase_config(void)
+void cases_of_config(Suite *suite)
 {
-    TCase *tcase = tcase_create("config");
-    tcase_set_timeout(tcase, 60);
+    TCase *tcase = suite_cases(suite, "config", NULL, NULL, 60);
     tcase_add_loop_test(tcase, test_config_of_published_models_resolves, 0,
                         sizeof published / sizeof published[0]);
     tcase_add_test(tcase, test_config_reads_llama3_scaling);
@@ -593,5 +592,4 @@ TCase *tcase_config(void)
     tcase_add_test(tcase, test_config_slides_where_its_family_says);
     tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
     tcase_add_test(tcase, test_config_refuses_more_than_16_mebibytes);
-    return tcase;
 }

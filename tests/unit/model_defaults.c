@@ -461,10 +461,9 @@ START_TEST(test_model_defaults_of_every_family_are_documented)
 }
 END_TEST
 
-TCase *tcase_defaults(void)
+void cases_of_defaults(Suite *suite)
 {
-    TCase *tcase = tcase_create("defaults");
+    TCase *tcase = suite_cases(suite, "defaults", NULL, NULL, 0);
     tcase_add_loop_test(tcase, test_model_defaults_are_the_documented_ones, 0, NUM_DOCUMENTED);
     tcase_add_test(tcase, test_model_defaults_of_every_family_are_documented);
-    return tcase;
 }

@@ -452,10 +452,9 @@ START_TEST(test_family_refuses_by_name)
 }
 END_TEST
 
-TCase *tcase_families(void)
+void cases_of_families(Suite *suite)
 {
-    TCase *tcase = tcase_create("families");
-    tcase_set_timeout(tcase, 60);
+    TCase *tcase = suite_cases(suite, "families", NULL, NULL, 60);
     tcase_add_loop_test(tcase, test_family_means_what_its_configuration_class_means, 0,
                         sizeof meanings / sizeof meanings[0]);
     tcase_add_test(tcase, test_family_fields_that_only_one_has);
@@ -467,5 +466,4 @@ TCase *tcase_families(void)
     tcase_add_test(tcase, test_rope_parameters_may_differ_by_layer_type);
     tcase_add_test(tcase, test_rope_settings_do_not_depend_on_the_order_of_keys);
     tcase_add_loop_test(tcase, test_family_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
-    return tcase;
 }

@@ -532,11 +532,9 @@ END_TEST
 Suite *suite_golden(void)
 {
     Suite *suite = suite_create("golden");
-    TCase *vectors = tcase_create("vectors");
-    tcase_set_timeout(vectors, 120);
+    TCase *vectors = suite_cases(suite, "vectors", NULL, NULL, 120);
     tcase_add_unchecked_fixture(vectors, load_set, free_set);
     tcase_add_loop_test(vectors, test_golden_outputs_weights_and_keys_hold, FIRST_RUN, RUNS);
     tcase_add_loop_test(vectors, test_golden_prefill_and_single_steps_hold, FIRST_RUN, RUNS);
-    suite_add_tcase(suite, vectors);
     return suite;
 }

@@ -395,8 +395,7 @@ END_TEST
 Suite *suite_indexer(void)
 {
     Suite *suite = suite_create("indexer");
-    TCase *tests = tcase_create("choice");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "choice", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_indexer_that_chooses_all_keys_changes_no_bit, 0,
                         ATTN_NUM_NUMBER_FORMATS);
     tcase_add_test(tests, test_indexer_takes_the_earlier_of_equal_keys);
@@ -409,6 +408,5 @@ Suite *suite_indexer(void)
         tests, test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps, 0, 2);
     tcase_add_test(tests, test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps);
     tcase_add_test(tests, test_dynamic_mask_refuses_masks_that_differ_by_head_and_latents);
-    suite_add_tcase(suite, tests);
     return suite;
 }

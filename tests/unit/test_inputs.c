@@ -153,14 +153,12 @@ END_TEST
 Suite *suite_inputs(void)
 {
     Suite *suite = suite_create("inputs");
-    TCase *tests = tcase_create("inputs");
-    tcase_add_checked_fixture(tests, open_inputs, close_inputs);
+    TCase *tests = suite_cases(suite, "inputs", open_inputs, close_inputs, 0);
     tcase_add_test(tests, test_a_key_finds_its_own);
     tcase_add_test(tests, test_the_one_used_longest_ago_goes);
     tcase_add_test(tests, test_the_key_that_keeps_most_gives_way);
     tcase_add_test(tests, test_a_request_holds_what_it_uses);
     tcase_add_test(tests, test_bounds);
     tcase_add_test(tests, test_what_is_not_used_ends);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -417,8 +417,7 @@ END_TEST
 Suite *suite_slots(void)
 {
     Suite *suite = suite_create("slots");
-    TCase *tests = tcase_create("slots");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "slots", set_up, tear_down, 0);
     tcase_add_test(tests, test_slots_read_gives_what_was_written_also_after_a_start);
     tcase_add_test(tests, test_slots_a_layer_gets_runs);
     tcase_add_test(tests, test_slots_blocks_in_a_run_go_with_one_write);
@@ -431,6 +430,5 @@ Suite *suite_slots(void)
     tcase_add_test(tests, test_slots_free_room_goes_back_to_the_file_system);
     tcase_add_test(tests, test_slots_a_name_leads_nowhere_else);
     tcase_add_test(tests, test_slots_names_of_files);
-    suite_add_tcase(suite, tests);
     return suite;
 }

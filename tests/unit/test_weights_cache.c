@@ -604,9 +604,7 @@ END_TEST
 Suite *suite_weights_cache(void)
 {
     Suite *suite = suite_create("weights_cache");
-    TCase *tests = tcase_create("weights_cache");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "weights_cache", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_weights_cache_gives_every_family_the_bits_of_private_weights, 0,
                         4);
     tcase_add_test(tests, test_weights_cache_finds_each_damaged_byte_of_a_header);
@@ -624,6 +622,5 @@ Suite *suite_weights_cache(void)
     tcase_add_test(tests, test_weights_cache_removes_what_a_killed_writer_left);
     tcase_add_test(tests, test_weights_cache_remembers_a_self_check_of_the_same_circumstances);
     tcase_add_test(tests, test_weights_cache_keeps_the_last_lines_of_a_note);
-    suite_add_tcase(suite, tests);
     return suite;
 }
