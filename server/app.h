@@ -47,6 +47,7 @@ struct srv_app {
     pthread_t main_thread;       /* takes signals (serve.c) */
     atomic_int phase;            /* enum srv_phase */
     atomic_bool stopping;        /* what still runs or waits is refused */
+    struct srv_inputs *inputs;   /* that calls may name */
     struct srv_budget in_flight; /* bodies, arenas and replies, as admitted */
 };
 

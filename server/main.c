@@ -156,6 +156,7 @@ static bool open_parts(struct srv_app *app, char *message)
     return opened && fit_memory(app, message) &&
            attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK &&
            open_engine(app, message) &&
+           (app->inputs = srv_inputs_open(limits->inputs_bytes)) != NULL &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app, message);
 }
@@ -174,6 +175,7 @@ static bool open_http(struct srv_app *app, char *message)
         .metrics = app->metrics,
         .scheduler = app->scheduler,
         .in_flight = &app->in_flight,
+        .inputs = app->inputs,
         .phase = &app->phase,
         .stopping = &app->stopping,
         .app = app,
@@ -225,7 +227,7 @@ static bool load(struct srv_app *app, char *message)
              srv_stores_load(app->store, message, SRV_MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
-    srv_signals_hold();
+    srv_signals_block();
     if (loaded && !srv_models_describe(app))
         return srv_refuse(message, "out of memory");
     if (!loaded || !srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
@@ -327,6 +329,7 @@ static bool close_all(struct srv_app *app)
     bool saved = srv_stores_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
+    srv_inputs_close(app->inputs);
     srv_mapped_forget();
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
@@ -353,7 +356,7 @@ static int run(struct srv_app *app)
     uint64_t asked_ns = 0;
     app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
-    srv_signals_hold();
+    srv_signals_block();
     srv_signals_ignore();
     bool opened = restrict_files(app, message) && open_log(app, message);
     if (opened) {

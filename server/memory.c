@@ -40,8 +40,8 @@
 #define RESERVED_THREAD_BYTES (136 * MIB) /* a thread's arena and stack */
 #define RESERVED_BYTES (192 * MIB)        /* libraries */
 
-#define ALLOCATOR_SHARE 8 /* fragmentation: an eighth of what is allocated and freed */
-#define WEIGHTS_SHARE 4   /* weights above a quarter of the whole are worth a word of advice */
+#define ALLOCATOR_DIVISOR 8 /* fragmentation: an eighth of what is allocated and freed */
+#define WEIGHTS_DIVISOR 4   /* weights above a quarter of the whole are worth a word of advice */
 
 static const struct {
     const char *name, *what;
@@ -119,7 +119,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     const struct attn_call_size call = {
         .rows = rows,
         .tokens = config->limits.max_tokens,
-        .shared_rows = SRV_BATCH_ROWS,
+        .batched_rows = SRV_BATCH_ROWS,
         .cached = larger(SRV_BATCH_KEYS, config->limits.max_session_length),
     };
     struct attn_call_size inner = call; /* a batch of steps */
@@ -194,7 +194,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);
     size_t blocks = add(mul(all.num_blocks, ATTN_BLOCK_OVERHEAD), all.slack);
     size_t session = sizeof(struct srv_session) + SESSION_BYTES + all.session;
-    size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
+    size_t requests = add(add(limits->max_in_flight_bytes, SRV_PROBE_BYTES), limits->inputs_bytes);
     size_t after_loading = add(add(caches, requests), working); /* in use after loading */
     size_t connections = add(limits->max_connections, mul(config->event_threads, SRV_MAX_RESERVED));
     size_t connection = SRV_CONNECTION_BYTES + CONNECTION_BYTES + srv_http_exchange_bytes() +
@@ -207,7 +207,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                 [SRV_MEMORY_WEIGHTS] = add(all.weights, excess(all.loading, after_loading)),
                 [SRV_MEMORY_CACHES] = add(caches, blocks),
                 [SRV_MEMORY_SESSIONS] = cached ? mul(limits->max_sessions, session) : 0,
-                [SRV_MEMORY_REQUESTS] = add(add(requests, requests / ALLOCATOR_SHARE),
+                [SRV_MEMORY_REQUESTS] = add(add(requests, requests / ALLOCATOR_DIVISOR),
                                             mul(limits->max_queue, QUEUED_BYTES)),
                 [SRV_MEMORY_WORKING] = working,
                 [SRV_MEMORY_CONNECTIONS] = mul(connections, connection),
@@ -236,11 +236,12 @@ static double mib(size_t bytes) { return (double)bytes / (double)MIB; }
  * callers.  A 0 of `threads` is one for each CPU. */
 static const struct {
     const char *flag, *text;
-    size_t place, value; /* in struct srv_config */
+    size_t offset, value; /* in struct srv_config */
 } reductions[] = {
 #define AT(member) offsetof(struct srv_config, member)
     {"--cache-bytes", "4MiB", AT(limits.cache_bytes), 4 * MIB},
     {"--max-in-flight-bytes", "4MiB", AT(limits.max_in_flight_bytes), 4 * MIB},
+    {"--inputs-bytes", "1MiB", AT(limits.inputs_bytes), MIB},
     {"--max-connections", "64", AT(limits.max_connections), 64},
     {"--max-body-bytes", "1MiB", AT(limits.max_body_bytes), MIB},
     {"--max-sessions", "64", AT(limits.max_sessions), 64},
@@ -281,7 +282,7 @@ static void advise(struct srv_buffer *text, struct srv_config config,
     struct srv_memory memory;
     add_up(&memory, &config, models);
     for (size_t i = 0, length = 0; i < count && !fits(&memory); i++) {
-        size_t *value = (size_t *)((char *)&config + reductions[i].place);
+        size_t *value = (size_t *)((char *)&config + reductions[i].offset);
         if (*value != 0 ? *value <= reductions[i].value : reductions[i].value == 0)
             continue;
         *value = reductions[i].value;
@@ -307,7 +308,7 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
     struct srv_buffer text;
     bool half = limits->max_client_in_flight_bytes == 0;
     for (unsigned divisor = 1; divisor <= SRV_MAX_DIVISOR; divisor *= 2) {
-        srv_config_divide_shares(config, divisor);
+        srv_config_divide_defaults(config, divisor);
         if (half)
             limits->max_client_in_flight_bytes = limits->max_in_flight_bytes / 2;
         add_up(out, config, models);
@@ -326,7 +327,7 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
                               mib(out->terms[i]));
     srv_buffer_printf(&text, " = %.1f MiB", mib(out->total));
     advise(&text, *config, models);
-    if (out->terms[SRV_MEMORY_WEIGHTS] > out->total / WEIGHTS_SHARE)
+    if (out->terms[SRV_MEMORY_WEIGHTS] > out->total / WEIGHTS_DIVISOR)
         srv_buffer_text(&text, "; weights take less as --dtype bf16 or int8, and with fewer layers "
                                "(\"layers\" of a model)");
     return false;

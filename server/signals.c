@@ -29,7 +29,7 @@ sigset_t srv_signals_served(void)
     return set;
 }
 
-void srv_signals_hold(void)
+void srv_signals_block(void)
 {
     sigset_t set = srv_signals_served();
     pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -70,10 +70,10 @@ void srv_signals_stop_at_once(int status)
     handle_stop(status == 0 ? leave_with_success : leave_with_failure);
 }
 
-static void take_first(int signal_number)
+static void handle_first(int signal_number)
 {
     (void)signal_number;
     handle_stop(leave_with_failure);
 }
 
-void srv_signals_expect_another(void) { handle_stop(take_first); }
+void srv_signals_expect_another(void) { handle_stop(handle_first); }

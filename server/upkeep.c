@@ -14,7 +14,7 @@
 
 #define TRIM_NS (10 * SRV_S_NS) /* from one trim of the heap to the next, at least */
 #define GAP_NS (3 * SRV_S_NS)   /* of a wait for a second: the process stood still */
-#define TRIM_SHARE 1000         /* a trim may take this part of the time */
+#define TRIM_RATIO 1000         /* a trim may take this part of the time */
 
 struct srv_upkeep {
     struct srv_app *app;
@@ -42,7 +42,7 @@ static uint64_t trim_heap(void)
     uint64_t start = srv_now_ns();
     (void)malloc_trim(0);
     uint64_t took = srv_now_ns() - start;
-    return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
+    return start + (took > TRIM_NS / TRIM_RATIO ? took * TRIM_RATIO : TRIM_NS);
 }
 
 /* Waits a second; false once it is time to stop. */
@@ -72,6 +72,7 @@ static void *upkeep_main(void *argument)
         passed_over = expires ? 0 : (passed_over + 1) % 3;
         if (expires || passed_over == 0)
             expire_sessions(upkeep->app, now);
+        srv_inputs_expire(upkeep->app->inputs, now);
         srv_mapped_check();
         if (srv_now_ns() >= trim_ns)
             trim_ns = trim_heap();

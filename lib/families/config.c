@@ -208,10 +208,10 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
         return check_range(reader, key, (double)json_integer_value(item));
     }
     if (key->kind == ATTN_CONFIG_ROPE_LAYERS) {
-        const json_int_t turns = json_integer_value(item);
-        if (!json_is_integer(item) || turns < 0 || turns > 1)
+        const json_int_t rotates = json_integer_value(item);
+        if (!json_is_integer(item) || rotates < 0 || rotates > 1)
             return refuse_type(reader, key->name, "a list of 0 and 1");
-        config->rotates[i] = turns == 1;
+        config->rotates[i] = rotates == 1;
         return true;
     }
     if (lists_sliding(key)) {

@@ -20,6 +20,10 @@ enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *er
 srv_job_parser srv_parse_attend;
 srv_job_parser srv_parse_decode;
 
+/* inputs.c */
+srv_job_parser srv_parse_input;
+srv_handler srv_get_input;
+
 /* sessions.c */
 extern const struct srv_document_table srv_create_fields;
 srv_job_parser srv_parse_create;

@@ -124,7 +124,7 @@ bool srv_models_describe(struct srv_app *app)
 
 static void reply(struct srv_request *request, const struct srv_buffer *text)
 {
-    srv_buffer_hold(&request->reply.body, text->data, text->length);
+    srv_buffer_wrap(&request->reply.body, text->data, text->length);
     srv_reply_status(request, 200);
 }
 

@@ -40,11 +40,11 @@ struct change {
 static const struct srv_document_field fork_fields[] = {FORK_FIELDS};
 const struct srv_document_table srv_fork_fields = TABLE(fork_fields);
 
-static const struct srv_document_field fork_item_fields[] = {
+static const struct srv_document_field fork_entry_fields[] = {
     SRV_TEXT_FIELD(srv_change_call, from, .required = true, .meaning = "the session to fork"),
     FORK_FIELDS,
 };
-const struct srv_document_table srv_fork_item_fields = TABLE(fork_item_fields);
+const struct srv_document_table srv_fork_entry_fields = TABLE(fork_entry_fields);
 
 static const struct srv_document_field truncate_fields[] = {
     SRV_COUNT_FIELD(srv_change_call, length, 0, .required = true,
@@ -53,11 +53,11 @@ static const struct srv_document_field truncate_fields[] = {
 };
 const struct srv_document_table srv_truncate_fields = TABLE(truncate_fields);
 
-static const struct srv_document_field delete_item_fields[] = {
+static const struct srv_document_field delete_entry_fields[] = {
     SRV_TEXT_FIELD(srv_change_call, session_id, .required = true, .meaning = "the session to end"),
     NAMED_FIELDS,
 };
-const struct srv_document_table srv_delete_item_fields = TABLE(delete_item_fields);
+const struct srv_document_table srv_delete_entry_fields = TABLE(delete_entry_fields);
 
 static const struct srv_job_type change_type;
 

@@ -63,7 +63,7 @@ static void end_state(struct srv_job *job)
     attn_cache_free(state->frozen);
     attn_cache_free(state->cache);
     srv_model_put(state->model); /* after its caches */
-    srv_account_return(job->request->key.account, SRV_QUOTA_CACHE, state->charged_bytes);
+    srv_account_uncharge(job->request->key.account, SRV_QUOTA_CACHE, state->charged_bytes);
 }
 
 /* ---- GET ------------------------------------------------------------------------------------- */
@@ -192,7 +192,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
         return fail_state(error, &cause);
     /* All blocks that the cache will have. */
     size_t bytes = attn_import_cache_bytes(state->import);
-    if (!srv_account_take(request->key.account, SRV_QUOTA_CACHE, bytes, 0))
+    if (!srv_account_charge(request->key.account, SRV_QUOTA_CACHE, bytes))
         return srv_account_refuse(request->key.account, SRV_QUOTA_CACHE, error);
     state->charged_bytes = bytes;
     return SRV_OK;

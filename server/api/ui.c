@@ -13,7 +13,7 @@
 #define POLICY                                                                              \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " \
     "connect-src 'self'; base-uri 'none'; form-action 'none'; "                             \
-    "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors "
+    "require-trusted-types-for 'script'; trusted-types attnd-worker; frame-ancestors "
 #define FIELDS                            \
     "X-Content-Type-Options: nosniff\r\n" \
     "Referrer-Policy: no-referrer\r\n"    \

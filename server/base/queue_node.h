@@ -11,7 +11,7 @@ struct srv_queue_node {
     struct srv_queue_node *next;
     struct srv_request *request; /* that waits, or whose job waits */
     struct srv_item *item;       /* of that job, which waits instead; or NULL */
-    unsigned caller; /* place of the API key that the request came with, below SRV_MAX_CALLERS */
+    unsigned caller; /* index of the API key that the request came with, below SRV_MAX_CALLERS */
     size_t cost;     /* that the caller is charged, in units of the queue's user; at least 1 */
 };
 

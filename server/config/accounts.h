@@ -1,9 +1,9 @@
-/* accounts.h: what each API key may take, and what it has taken.
+/* accounts.h: what each API key may use, and what it uses.
  *
  * An account is an API key's, found by the key's name: it lasts while the daemon runs, also where
- * the file of keys is read again without that name, since sessions of the key may live on.  Taking
- * is one atomic step, so that no number of threads passes a limit.  Without keys there are no
- * accounts: every call takes NULL, which has no limits. */
+ * the file of keys is read again without that name, since sessions of the key may live on.  A
+ * charge is one atomic step, so that no number of threads passes a limit.  Without keys there are
+ * no accounts: every call takes NULL, which has no limits. */
 #ifndef SRV_ACCOUNTS_H
 #define SRV_ACCOUNTS_H
 
@@ -54,18 +54,16 @@ void srv_accounts_free(struct srv_accounts *accounts);
  * SRV_MAX_ACCOUNTS or memory is short.  Any thread. */
 struct srv_account *srv_accounts_get(struct srv_accounts *accounts, const char *name);
 
-/* Takes `amount` of a quota, unless that would pass the limit; `beyond` is added to the limit.  Any
- * thread. */
-bool srv_account_take(struct srv_account *account, enum srv_quota quota, size_t amount,
-                      size_t beyond);
+/* Charges `amount` to a quota, unless that would pass the limit.  Any thread. */
+bool srv_account_charge(struct srv_account *account, enum srv_quota quota, size_t amount);
 bool srv_account_has(const struct srv_account *account, enum srv_quota quota, size_t amount);
 
-/* Takes it whatever the limit: what was there before the account. */
-void srv_account_force(struct srv_account *account, enum srv_quota quota, size_t amount);
-void srv_account_return(struct srv_account *account, enum srv_quota quota, size_t amount);
+/* Charges it whatever the limit: what was there before the account. */
+void srv_account_charge_anyway(struct srv_account *account, enum srv_quota quota, size_t amount);
+void srv_account_uncharge(struct srv_account *account, enum srv_quota quota, size_t amount);
 
-/* Takes one request at this moment (monotonic nanoseconds). */
-bool srv_account_take_request(struct srv_account *account, uint64_t now_ns);
+/* Counts one request at this moment (monotonic nanoseconds), unless it passes the rate. */
+bool srv_account_admit_request(struct srv_account *account, uint64_t now_ns);
 
 void srv_account_set_limits(struct srv_account *account, const size_t limits[SRV_QUOTAS]);
 size_t srv_account_limit(const struct srv_account *account, enum srv_quota quota);

@@ -111,7 +111,7 @@ void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
 /* Gives every option whose default is a share of memory, and that nobody has set, that default
  * divided by `divisor`, 1 to SRV_MAX_DIVISOR. */
 #define SRV_MAX_DIVISOR 64
-void srv_config_divide_shares(struct srv_config *config, unsigned divisor);
+void srv_config_divide_defaults(struct srv_config *config, unsigned divisor);
 
 /* Takes the first name off *names, a list as `adopt` is; false at its end, which NULL is too. */
 bool srv_config_take_name(char out[SRV_LISTED_MAX + 1], const char **names);

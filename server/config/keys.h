@@ -55,7 +55,7 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char message[SRV_MESS
 /* The SHA-256 by which a key is kept. */
 void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length);
 
-/* Writes a key's SHA-256 as hexadecimal digits and a NUL. */
+/* Writes the SHA-256 of a key, or of an input (api/inputs.c), as hexadecimal digits and a NUL. */
 void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t length);
 
 /* The key with this digest; NULL where there is none. */
@@ -81,9 +81,9 @@ void srv_keyring_fini(struct srv_keyring *ring);
  * keys stay: 0, with its `message`. */
 size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char message[SRV_MESSAGE_MAX]);
 
-/* Copies the key that these bytes are, and its place in the file; false where they are no key.  Any
+/* Copies the key that these bytes are, and its index in the file; false where they are no key.  Any
  * thread. */
-bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *ring,
+bool srv_keyring_find(struct srv_key *out, unsigned *index, struct srv_keyring *ring,
                       const char *key, size_t length);
 
 /* Whether the file asks for samples by key in /metrics. */

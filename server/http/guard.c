@@ -190,36 +190,36 @@ enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_hea
 /* ---- Media types ----------------------------------------------------------------------------- */
 
 /* Bytes of a value. */
-struct piece {
+struct token {
     const char *text;
     size_t length;
 };
 
-static struct piece value_of(const struct srv_header_field *field)
+static struct token value_of(const struct srv_header_field *field)
 {
-    return (struct piece){field->value, field->value_length};
+    return (struct token){field->value, field->value_length};
 }
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 /* Takes what stands before the first `stop`, or all, off the front of *rest; returns it without
  * blanks around it. */
-static struct piece take_piece(struct piece *rest, char stop)
+static struct token next_token(struct token *rest, char stop)
 {
     const char *found = memchr(rest->text, stop, rest->length);
-    struct piece piece = {rest->text, found != NULL ? (size_t)(found - rest->text) : rest->length};
-    const size_t taken = piece.length + (found != NULL);
-    *rest = (struct piece){rest->text + taken, rest->length - taken};
-    for (; piece.length > 0 && is_blank(piece.text[0]); piece.length--)
-        piece.text++;
-    while (piece.length > 0 && is_blank(piece.text[piece.length - 1]))
-        piece.length--;
-    return piece;
+    struct token token = {rest->text, found != NULL ? (size_t)(found - rest->text) : rest->length};
+    const size_t taken = token.length + (found != NULL);
+    *rest = (struct token){rest->text + taken, rest->length - taken};
+    for (; token.length > 0 && is_blank(token.text[0]); token.length--)
+        token.text++;
+    while (token.length > 0 && is_blank(token.text[token.length - 1]))
+        token.length--;
+    return token;
 }
 
-static bool is_word(struct piece piece, const char *word)
+static bool is_word(struct token token, const char *word)
 {
-    return piece.length == strlen(word) && strncasecmp(piece.text, word, piece.length) == 0;
+    return token.length == strlen(word) && strncasecmp(token.text, word, token.length) == 0;
 }
 
 #define JSON_TYPE "application/json"
@@ -229,8 +229,8 @@ static bool is_word(struct piece piece, const char *word)
 /* Whether the field's value is the media type, parameters aside. */
 static bool type_is(const struct srv_header_field *field, const char *type)
 {
-    struct piece value = value_of(field);
-    return is_word(take_piece(&value, ';'), type);
+    struct token value = value_of(field);
+    return is_word(next_token(&value, ';'), type);
 }
 
 static const struct {
@@ -323,7 +323,7 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
 /* How specifically a range of Accept or Accept-Encoding names `type`: 3 as "kind/subtype", 2 as
  * "kind/" and a star, 1 as two stars, 0 not at all.  A coding has no kind: 3 is its name, 1 one
  * star. */
-static int specificity_of(struct piece range, const char *type)
+static int specificity_of(struct token range, const char *type)
 {
     const char *slash = strchr(type, '/');
     size_t kind = slash != NULL ? (size_t)(slash - type) + 1 : 0;
@@ -352,10 +352,10 @@ static unsigned read_weight(const char *text, size_t length)
 }
 
 /* The weight ("q=") among the parameters of a range; 1000 without one. */
-static unsigned weight_of(struct piece parameters)
+static unsigned weight_of(struct token parameters)
 {
     while (parameters.length > 0) {
-        struct piece one = take_piece(&parameters, ';');
+        struct token one = next_token(&parameters, ';');
         if (one.length >= 3 && strncasecmp(one.text, "q=", 2) == 0)
             return read_weight(one.text + 2, one.length - 2);
     }
@@ -374,13 +374,13 @@ static struct preference find_preference(const struct srv_head *head, const char
 {
     struct preference found = {0};
     for (size_t i = 0; i < head->count; i++) {
-        struct piece rest = value_of(&head->fields[i]);
+        struct token rest = value_of(&head->fields[i]);
         if (!name_is(&head->fields[i], name, strlen(name)))
             continue;
         found.given = found.given || rest.length > 0;
         while (rest.length > 0) {
-            struct piece range = take_piece(&rest, ',');
-            int specificity = specificity_of(take_piece(&range, ';'), type);
+            struct token range = next_token(&rest, ',');
+            int specificity = specificity_of(next_token(&range, ';'), type);
             if (specificity > found.specificity) {
                 found.specificity = specificity;
                 found.weight = weight_of(range);

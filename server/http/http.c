@@ -90,7 +90,8 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
     }
     const union MHD_ConnectionInfo *peer =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    connection->held = srv_clients_held(&http->clients, srv_client_address(peer->client_addr));
+    connection->client_bytes =
+        srv_clients_bytes(&http->clients, srv_client_address(peer->client_addr));
     const union MHD_ConnectionInfo *tls =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     connection->tls = tls != NULL ? tls->tls_session : NULL;

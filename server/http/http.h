@@ -39,6 +39,7 @@ struct srv_http_context {
     struct srv_metrics *metrics;
     struct srv_scheduler *scheduler;
     struct srv_budget *in_flight; /* request->in_flight */
+    struct srv_inputs *inputs;    /* request->inputs */
     const atomic_int *phase;      /* enum srv_phase */
     const atomic_bool *stopping;  /* request->stopping */
     void *app;                    /* request->app, for the handlers of api/ only */

@@ -97,7 +97,7 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
     connection->fd = fd;
     LIST_INSERT_HEAD(&loop->connections, connection, link);
     srv_place_take(connection);
-    srv_lingers_make_room(loop);
+    srv_lingers_bound(loop);
     return connection;
 }
 

@@ -19,7 +19,7 @@ void srv_exchange_name(struct srv_exchange *x)
     srv_trace_hex(x->request.request_id, next_id(x->loop->http));
 }
 
-void srv_exchange_take_names(struct srv_exchange *x, const struct srv_head *head)
+void srv_exchange_read_names(struct srv_exchange *x, const struct srv_head *head)
 {
     struct srv_request *request = &x->request;
     char id[SRV_ID_MAX + 1];

@@ -58,7 +58,8 @@ static json_t *parameter_components(void)
 /* The schema of a variable part of a path, "{id}/...". */
 static const char *path_type(const char *variable)
 {
-    static const char *const types[][2] = {{"{id}", "Id"}, {"{file}", "string"}};
+    static const char *const types[][2] = {
+        {"{id}", "Id"}, {"{digest}", "Digest"}, {"{file}", "string"}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strncmp(variable, types[i][0], strlen(types[i][0])) == 0)
             return types[i][1];

@@ -16,6 +16,7 @@ static const struct {
 } simple[] = {
     {"Id", "string", "1 to 64 letters, digits, '_', '.' and '-', the first a letter or digit",
      .pattern = ID_PATTERN},
+    {"Digest", "string", "a SHA-256", .pattern = "^[0-9a-f]{64}$"},
     {"PageToken", "string", "an id, or ID:OWNER, as next has it",
      .pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"},
     {"OwnerName", "string", "the name of an API key; empty: made without keys",

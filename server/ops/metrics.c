@@ -130,10 +130,10 @@ void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *
 {
     const struct srv_routes *routes = metrics->routes;
     size_t method = (size_t)request->method, status = 0;
-    size_t place = request->route != NULL
+    size_t index = request->route != NULL
                        ? (size_t)(request->route - routes->items)
                        : routes->count + (method < SRV_METHOD_COUNT ? method : SRV_METHOD_COUNT);
-    struct row *row = &metrics->rows[place];
+    struct row *row = &metrics->rows[index];
     while (statuses[status] != 0 && statuses[status] != request->reply.status)
         status++;
     count_up(&row->by_status[status], 1);

@@ -69,7 +69,7 @@ struct srv_gauges {
     size_t ready, draining;                   /* 0 or 1 */
     size_t sessions, queue, running, waiting; /* queue: those that wait or run */
     size_t sessions_restoring, journal_wait_s;
-    size_t in_flight, connections, weightless_shapes;
+    size_t in_flight, inputs_bytes, connections, weightless_shapes;
     size_t cache_used_bytes, cache_budget_bytes, weight_bytes, mapped_bytes;
     size_t memory_limit_bytes;
     double certificate_expires; /* seconds since 1970; 0: no sample */

@@ -38,6 +38,8 @@ static const struct {
     {"attnd_in_flight_bytes", "Memory admitted for requests.", MEMBER(in_flight)},
     {"attnd_in_flight_limit_bytes", "Memory admitted for requests at most.",
      LIMIT(max_in_flight_bytes)},
+    {"attnd_inputs_bytes", "Rows that are kept for calls to name.", MEMBER(inputs_bytes)},
+    {"attnd_inputs_limit_bytes", "Rows that are kept at most.", LIMIT(inputs_bytes)},
     {"attnd_connections", "Open connections.", MEMBER(connections)},
     {"attnd_connections_limit", "Open connections at most.", LIMIT(max_connections)},
     {"attnd_cache_used_bytes", "Key/value blocks in use.", MEMBER(cache_used_bytes)},

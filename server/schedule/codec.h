@@ -8,7 +8,10 @@
 #ifndef SRV_CODEC_H
 #define SRV_CODEC_H
 
+#include "base/clock.h"
 #include "wire/request.h"
+
+#define SRV_CANCEL_NS (100 * SRV_MS_NS) /* between two searches for cancelled requests in a queue */
 
 /* Parses a body into request->job, or fills the reply with the error.  Does nothing where the body
  * was parsed before; leaves one unparsed, with request->expands set, that turns out to be large

@@ -16,7 +16,6 @@
 
 #define SMALL_CODED ((size_t)64 << 10) /* bytes of a compressed body that no worker need read */
 #define CODED_COST ((size_t)1 << 20)   /* bytes to write in the time of compressing one piece */
-#define SWEEP_NS UINT64_C(100000000)   /* between two searches of the queue */
 
 struct srv_codec_workers {
     srv_codec_work *work;
@@ -82,7 +81,7 @@ static struct srv_request *sweep(struct srv_codec_workers *workers)
     if (node != NULL)
         srv_queue_walk_remove(&walk);
     else if (due)
-        workers->next_sweep_ns = now + SWEEP_NS;
+        workers->next_sweep_ns = now + SRV_CANCEL_NS;
     pthread_mutex_unlock(&workers->lock);
     return node != NULL ? node->request : NULL;
 }

@@ -41,6 +41,7 @@ enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request 
                   .left = request->body_length - (size_t)length,
                   .framed = request->framed},
         .cancel = {srv_codec_check, request},
+        .request = request,
     };
     return SRV_OK;
 }

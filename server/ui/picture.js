@@ -7,6 +7,7 @@
  */
 import { labelOf } from "./axes.js";
 import { hide, spansOf, viewersOf } from "./mask.js";
+import { patternOf } from "./statistics.js";
 
 export const MOST_BYTES = 8e6; // of a reply
 const MOST_SIDE = 8192; // of a bitmap
@@ -78,6 +79,13 @@ export class Picture {
     columnLabel(column) {
         if (column < this.keys) return labelOf(this.source.keyLabels, column);
         return this.spec.bias_kv && column === this.keys ? "bias_kv" : "zero key";
+    }
+
+    /** What the head does, once its statistics are there. */
+    get pattern() {
+        const { source, map, kind } = this;
+        if (source.encoder || kind !== "weights") return this.stats?.pattern;
+        return patternOf(this.stats, this.whole ? map : null, source.keyLabels);
     }
 
     /** Whether a pair cannot be attended, by causality, window or padding; given weights that are

@@ -97,6 +97,16 @@ export function groupOf(name, tokens) {
     return [...new Set(within)].sort((a, b) => a - b);
 }
 
+/** For each closing bracket the position of the one it closes; -1 for all else. */
+export function brackets(tokens) {
+    const open = [];
+    return tokens.map((token, t) => {
+        const text = bare(token);
+        if ("([{".includes(text)) open.push(t);
+        return ")]}".includes(text) ? (open.pop() ?? -1) : -1;
+    });
+}
+
 /**
  * For each token the position after its last earlier occurrence, which is what an induction head
  * looks at; -1 for a token that is new.

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM };
-#define ALL (ATTEND | DECODE | ITEM)
+enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, SEQUENCE = SRV_CALL_SEQUENCE };
+#define ALL (ATTEND | DECODE | SEQUENCE)
 #define COUNT(list) (sizeof(list) / sizeof(list)[0])
 
 /* ---- Choices --------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ const struct srv_field *srv_field_first(uint64_t fields)
 const struct srv_call_rule srv_call_rules[] = {
     /* Beside `sequences` a body has fields of the call only: fields of rows are in the items. */
     {DECODE, F(sequences), .excludes = OF_ROWS},
-    {DECODE | ITEM, .unless = F(sequences), .needs = F(session_id)},
+    {DECODE | SEQUENCE, .unless = F(sequences), .needs = F(session_id)},
 
     /* Rows are given as hidden_states, or as query, key and value, which are projected already:
      * attention without a layer.  A session without weights has layers too. */

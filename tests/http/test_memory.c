@@ -18,7 +18,8 @@
 #define CONFIG_LITTLE(members)                                                                  \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_body_bytes\":\"2MiB\","             \
     "\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"24MiB\",\"cache_bytes\":\"24MiB\"," \
-    "\"max_connections\":64,\"max_sessions\":64,\"max_queue\":64," members                      \
+    "\"inputs_bytes\":\"1MiB\",\"max_connections\":64,\"max_sessions\":64,\"max_queue\":"       \
+    "64," members                                                                               \
     "\"models\":[{\"name\":\"wide\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4," \
     "\"is_causal\":true,\"seed\":7}}]}"
 #define WIDTH 256
@@ -234,8 +235,8 @@ END_TEST
 START_TEST(test_options_that_were_set_are_refused_and_never_divided)
 {
     static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1092.0 + "},
-                                            {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
-                                            {"--max-connections=16384", " + connections 729.4 "}};
+                                            {"--max-in-flight-bytes=1GiB", " + requests 1155.6 "},
+                                            {"--max-connections=16384", " + connections 730.4 "}};
     char config[256];
     snprintf(config, sizeof config,
              "{\"port\":0,\"memory_limit\":\"512MiB\",\"models\":[{\"name\":\"plain\","

@@ -103,7 +103,7 @@ class Panels(Case):
     def test_twelve_heads_and_all_controls_fit_at_1440(self):
         view = self.view(model="twelve", text="a b c d e f")
         view.page.size(1440)
-        view.wait_overview(24)
+        view.wait_overview(24).page.reveal("overview-pool")
         beyond = view.page.on(".all-heads", "(grid) => grid.scrollWidth - grid.clientWidth")
         self.assertLessEqual(beyond, 0)
         cut = view.page.evaluate("""[...document.querySelectorAll("#overview select")].filter(
@@ -174,6 +174,7 @@ class Panels(Case):
         view = self.view()
         view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_source("capture.safetensors")
         view.wait_overview(16)
+        view.page.reveal("overview-filter")
         view.page.on("overview-filter", "(list) => list.focus()")
         view.page.choose("overview-filter", "previous")
         self.assertEqual(view.heads(), [(2, 2), (2, 3)])

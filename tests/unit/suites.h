@@ -56,6 +56,7 @@
     X(keys)           \
     X(accounts)       \
     X(shares)         \
+    X(inputs)         \
     X(session)        \
     X(revision)       \
     X(digest)         \
@@ -68,6 +69,7 @@
     X(cpu)            \
     X(self_check)     \
     X(record)         \
+    X(slots)          \
     X(identity)       \
     X(restore)        \
     X(store_snapshot) \

@@ -106,7 +106,7 @@ static void check_share(const float *x, size_t sequences, size_t queries, bool r
     double *got = malloc(sequences * heads * sizeof *got);
     struct attn_error error;
     attn_engine_lock(engine, NULL);
-    (void)attn_workspace_take(&engine->workspace, 1, 1); /* as a call has, before a mark */
+    (void)attn_workspace_alloc(&engine->workspace, 1, 1); /* as a call has, before a mark */
     ck_assert_int_eq(attn_ablate(got, engine, &ablated, &error), ATTN_OK);
     attn_engine_unlock(engine);
     for (size_t i = 0; i < sequences * heads; i++) {
@@ -396,7 +396,7 @@ START_TEST(test_ablation_beyond_float32_is_an_error)
         concat[i] = attn_linear_weight(&layer->o, 0, i) > 0 ? FLT_MAX : -FLT_MAX;
     const struct attn_ablated ablated = {layer, concat, NULL, 1, 1};
     attn_engine_lock(engine, NULL);
-    (void)attn_workspace_take(&engine->workspace, 1, 1);
+    (void)attn_workspace_alloc(&engine->workspace, 1, 1);
     ck_assert_int_eq(attn_ablate(got, engine, &ablated, &error), ATTN_OVERFLOW);
     attn_engine_unlock(engine);
     attn_model_close(model);

@@ -97,18 +97,18 @@ START_TEST(test_ui_file_is_held_without_memory)
     ck_assert(srv_ui_find(&file, SRV_UI_PAGE));
     srv_buffer_init(&reply, 16);
     srv_buffer_text(&reply, "before");
-    srv_buffer_hold(&reply, file.bytes, file.length);
+    srv_buffer_wrap(&reply, file.bytes, file.length);
     ck_assert_ptr_eq(reply.data, file.bytes);
     ck_assert_uint_eq(reply.length, file.length);
-    ck_assert_uint_eq(srv_buffer_taken(&reply), 0);
+    ck_assert_uint_eq(srv_buffer_allocated(&reply), 0);
     srv_buffer_text(&reply, "more");
     ck_assert(reply.failed);
     srv_buffer_fini(&reply);
     srv_buffer_init(&reply, SIZE_MAX);
-    srv_buffer_hold(&reply, file.bytes, file.length);
+    srv_buffer_wrap(&reply, file.bytes, file.length);
     srv_buffer_text(&reply, "more");
     ck_assert(!reply.failed && reply.data != file.bytes);
-    ck_assert_uint_ge(srv_buffer_taken(&reply), file.length + 4);
+    ck_assert_uint_ge(srv_buffer_allocated(&reply), file.length + 4);
     ck_assert_mem_eq(reply.data, file.bytes, file.length);
     srv_buffer_fini(&reply);
 }
