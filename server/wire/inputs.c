@@ -30,6 +30,7 @@ TAILQ_HEAD(input_list, input);
 struct srv_inputs {
     pthread_mutex_t lock; /* guards all of it and of its inputs but their tensors */
     struct input_list list;
+    struct input_list unused;   /* to be freed: after the lock, since large ones take long */
     size_t limit, bytes, count; /* bytes: with inputs that only requests hold */
 };
 
@@ -47,6 +48,7 @@ struct srv_inputs *srv_inputs_open(size_t limit)
     inputs->limit = limit;
     pthread_mutex_init(&inputs->lock, NULL);
     TAILQ_INIT(&inputs->list);
+    TAILQ_INIT(&inputs->unused);
     return inputs;
 }
 
@@ -57,7 +59,7 @@ static void let_go(struct srv_inputs *inputs, struct input *input)
     if (--input->holders > 0)
         return;
     inputs->bytes -= input->bytes;
-    free(input);
+    TAILQ_INSERT_HEAD(&inputs->unused, input, node);
 }
 
 static void drop(struct srv_inputs *inputs, struct input *input)
@@ -128,12 +130,27 @@ static bool insert(struct srv_inputs *inputs, struct input *input, const char *n
 
 /* ---- From outside ---------------------------------------------------------------------------- */
 
+/* Unlocks the table and frees what nobody holds any more. */
+static void unlock(struct srv_inputs *inputs)
+{
+    struct input_list unused = TAILQ_HEAD_INITIALIZER(unused);
+    struct input *input;
+    TAILQ_CONCAT(&unused, &inputs->unused, node);
+    pthread_mutex_unlock(&inputs->lock);
+    while ((input = TAILQ_FIRST(&unused)) != NULL) {
+        TAILQ_REMOVE(&unused, input, node);
+        free(input);
+    }
+}
+
 void srv_inputs_close(struct srv_inputs *inputs)
 {
     if (inputs == NULL)
         return;
+    pthread_mutex_lock(&inputs->lock);
     while (!TAILQ_EMPTY(&inputs->list))
         drop(inputs, TAILQ_FIRST(&inputs->list));
+    unlock(inputs);
     pthread_mutex_destroy(&inputs->lock);
     free(inputs);
 }
@@ -162,13 +179,15 @@ enum srv_error_code srv_inputs_keep(struct srv_request *request, const char *dig
     if (most < SRV_INPUT_OVERHEAD || tensor->count > (most - SRV_INPUT_OVERHEAD) / sizeof(float))
         return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL,
                         "the input has %zu numbers, inputs_bytes is %zu", tensor->count, most);
-    struct input *input = copy(digest, tensor);
+    struct input *input = NULL;
+    if (srv_request_charge(request, tensor->count * sizeof(float))) /* until it ends */
+        input = copy(digest, tensor);
     if (input == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the input");
     pthread_mutex_lock(&inputs->lock);
     const bool known = find(inputs, request->key.name, digest) != NULL;
     const bool kept = known || insert(inputs, input, request->key.name);
-    pthread_mutex_unlock(&inputs->lock);
+    unlock(inputs);
     if (known || !kept)
         free(input);
     if (!kept)
@@ -189,7 +208,7 @@ enum srv_error_code srv_inputs_find(struct srv_tensor *out, struct srv_request *
     struct input *input = find(request->inputs, request->key.name, digest);
     if (input != NULL)
         input->holders++;
-    pthread_mutex_unlock(&request->inputs->lock);
+    unlock(request->inputs);
     if (input == NULL)
         return srv_fail(error, SRV_E_INPUT_NOT_FOUND, param,
                         "no input of this digest is kept: PUT /inputs/{digest} brings it");
@@ -207,7 +226,7 @@ void srv_inputs_release(struct srv_request *request)
     pthread_mutex_lock(&inputs->lock);
     for (struct srv_input_ref *ref = request->input_refs; ref != NULL; ref = ref->next)
         let_go(inputs, ref->input);
-    pthread_mutex_unlock(&inputs->lock);
+    unlock(inputs);
     request->input_refs = NULL;
 }
 
@@ -218,13 +237,13 @@ void srv_inputs_expire(struct srv_inputs *inputs, uint64_t now_ns)
     while ((last = TAILQ_LAST(&inputs->list, input_list)) != NULL &&
            now_ns > last->used_ns + SRV_INPUT_TTL_S * SRV_S_NS)
         drop(inputs, last);
-    pthread_mutex_unlock(&inputs->lock);
+    unlock(inputs);
 }
 
 size_t srv_inputs_bytes(struct srv_inputs *inputs)
 {
     pthread_mutex_lock(&inputs->lock);
     const size_t bytes = inputs->bytes;
-    pthread_mutex_unlock(&inputs->lock);
+    unlock(inputs);
     return bytes;
 }

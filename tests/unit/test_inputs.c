@@ -25,7 +25,8 @@ static void close_inputs(void) { srv_inputs_close(inputs); }
 /* A request of that API key, to be released. */
 static void begin(struct srv_request *request, const char *owner)
 {
-    *request = (struct srv_request){.inputs = inputs};
+    static struct srv_budget in_flight = {.limit = SIZE_MAX / 2};
+    *request = (struct srv_request){.inputs = inputs, .in_flight = &in_flight};
     snprintf(request->key.name, sizeof request->key.name, "%s", owner);
     srv_arena_init(&request->arena, 1 << 20, grant, NULL);
     error = (struct srv_error){0};
