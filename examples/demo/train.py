@@ -21,7 +21,7 @@ import torch
 import grammar
 from decoder import Decoder, make_tokenizer, tokenizer_of, train, write_checkpoint  # sets the path
 from bpe import read_tokenizer
-from generate import read_checkpoint
+from stored import read_checkpoint
 
 OLDER = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "patterns"
 TOKENS, BATCH = 128, 16

@@ -138,8 +138,9 @@ START_TEST(test_page_and_its_files_are_those_of_the_tree)
     expect_file("/", DIRECTORY "/index.html", "text/html; charset=utf-8");
     expect_file("/ui/attn-client.mjs", "clients/js/attn-client.mjs",
                 "text/javascript; charset=utf-8");
-    expect_file("/ui/demo.json", "examples/demo/demo.json", "application/json");
-    expect_file("/ui/demo_tokenizer.json", "examples/demo/tokenizer.json", "application/json");
+    expect_file("/ui/demo.json", "examples/demo/demo.json", "text/plain; charset=utf-8");
+    expect_file("/ui/demo_tokenizer.json", "examples/demo/tokenizer.json",
+                "text/plain; charset=utf-8");
 }
 END_TEST
 

@@ -65,14 +65,18 @@ rows() { # count, seed
     awk -v rows="$1" -v seed="$2" -v width="$width" -f tests/tools/rows.awk
 }
 
-# Posts a body; prints the request and the reply.
-post() { # path, body
+# Posts a body; prints the request, of a file its name, and the reply.
+post() { # path, body or @FILE
     local reply status
     echo
     echo "POST $1"
-    awk -f tests/tools/pretty.awk <<<"$2"
+    if [ "${2:0:1}" = @ ]; then
+        echo "    $2"
+    else
+        awk -f tests/tools/pretty.awk <<<"$2"
+    fi
     reply=$(curl -sS --max-time 30 -H 'Content-Type: application/json' -w '\n%{http_code}' \
-        --data-binary @- "$url$1" <<<"$2")
+        --data-binary "$2" "$url$1")
     status=${reply##*$'\n'}
     echo "Reply: HTTP $status"
     awk -f tests/tools/pretty.awk <<<"${reply%$'\n'*}"
@@ -101,7 +105,7 @@ show() {
     echo
     echo "3. A trained model, examples/demo: in a sentence that occurs again this head attends to what"
     echo "   followed the last time (target_hits)."
-    post /attend "$(cat examples/demo/sentence.json)"
+    post /attend @examples/demo/sentence.json
 }
 
 start
