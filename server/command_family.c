@@ -6,13 +6,10 @@
  * section, of which each ends with a NUL. */
 #include "main.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/embed.h"
 #include "base/nearest.h"
-#include "wire/coding.h"
 
 #define MOST_BYTES ((size_t)4 << 20) /* of all sections, expanded */
 #define MOST_NAMES 512               /* among which a misspelt one is looked for */

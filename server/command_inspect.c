@@ -10,11 +10,9 @@
 #include <ctype.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "api/layer_json.h"
+#include "api/endpoints.h"
 #include "attn_limits.h"
 #include "base/text_file.h"
 #include "wire/document.h"

@@ -6,8 +6,6 @@
  * /livez answers and /readyz says "loading". */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,7 +13,6 @@
 #include "attn_json.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "http/loop.h"
 #include "http/tls.h"
 #include "main.h"
 #include "ops/sandbox.h"
@@ -57,13 +54,9 @@ static void fit_connections(struct srv_app *app)
 
 static bool open_engine(struct srv_app *app, char *message)
 {
-    struct attn_engine_options options = {
-        .threads = (unsigned)app->config.threads,
-        .level = (enum attn_cpu_level)app->config.cpu_level,
-        .gemm = (enum attn_gemm_mode)app->config.gemm,
-        .call_bytes = app->memory.call_bytes,
-        .yield_call_bytes = app->memory.yield_call_bytes,
-    };
+    struct attn_engine_options options = srv_config_engine(&app->config);
+    options.call_bytes = app->memory.call_bytes;
+    options.yield_call_bytes = app->memory.yield_call_bytes;
     struct attn_engine_info info;
     struct attn_error error = {0};
     errno = 0;
@@ -230,14 +223,19 @@ static bool load(struct srv_app *app, char *message)
     srv_signals_block();
     if (loaded && !srv_models_describe(app))
         return srv_refuse(message, "out of memory");
-    if (!loaded || !srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
+    return loaded;
+}
+
+/* Starts what goes on beside the requests. */
+static bool start_threads(struct srv_app *app, char *message)
+{
+    if (!srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
         return false;
-    if (!srv_upkeep_open(app)) {
-        srv_refuse(message, "out of memory");
-        srv_thread_explain(message, SRV_MESSAGE_MAX);
-        return false;
-    }
-    return true;
+    if (srv_upkeep_open(app))
+        return true;
+    srv_refuse(message, "out of memory");
+    srv_thread_explain(message, SRV_MESSAGE_MAX);
+    return false;
 }
 
 /* Warns of each key of a model's configuration that is passed over unread. */
@@ -363,7 +361,7 @@ static int run(struct srv_app *app)
         srv_notifier_open(&app->notifier, &app->log);
         fit_connections(app);
         opened = open_parts(app, message) && open_http(app, message) && load(app, message) &&
-                 restrict_calls(app, message);
+                 start_threads(app, message) && restrict_calls(app, message);
     }
     if (opened) {
         atomic_store(&app->phase, SRV_READY);

@@ -6,8 +6,6 @@
 #include "main.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 /* A handler takes no context. */

@@ -2,21 +2,19 @@
  * ignores. */
 #include "main.h"
 
-#include <pthread.h>
-#include <stddef.h>
 #include <unistd.h>
+
+#include "basics/mem.h"
 
 static const int stopping[] = {SIGTERM, SIGINT, SIGQUIT};
 static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGUSR2, SIGALRM,  SIGVTALRM,
                               SIGPROF, SIGIO,   SIGPWR,  SIGSTKFLT};
 
-#define COUNT(list) (sizeof(list) / sizeof(list)[0])
-
 static sigset_t stop_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < COUNT(stopping); i++)
+    for (size_t i = 0; i < ATTN_COUNT(stopping); i++)
         sigaddset(&set, stopping[i]);
     return set;
 }
@@ -37,7 +35,7 @@ void srv_signals_block(void)
 
 void srv_signals_ignore(void)
 {
-    for (size_t i = 0; i < COUNT(ignored); i++)
+    for (size_t i = 0; i < ATTN_COUNT(ignored); i++)
         signal(ignored[i], SIG_IGN);
     for (int real_time = SIGRTMIN; real_time <= SIGRTMAX; real_time++)
         signal(real_time, SIG_IGN);
@@ -60,7 +58,7 @@ static void handle_stop(void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigset_t set = stop_signals();
-    for (size_t i = 0; i < COUNT(stopping); i++)
+    for (size_t i = 0; i < ATTN_COUNT(stopping); i++)
         sigaction(stopping[i], &action, NULL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }

@@ -7,10 +7,8 @@
 #include "api/endpoints.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/checksum.h"
-#include "wire/coding.h"
 
 #define TRAILER 8 /* CRC-32 and length of the expanded file, which end a member of gzip */
 

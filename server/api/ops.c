@@ -9,7 +9,6 @@
 #include "app.h"
 #include "session/weightless.h"
 #include "store/stores.h"
-#include "wire/document.h"
 #include "wire/inputs.h"
 
 #define FEW_MODELS 8  /* whose metrics are short */

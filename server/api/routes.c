@@ -115,7 +115,7 @@ static const struct srv_route table[] = {
     {SRV_GET, "/", .handle = srv_get_page, OPEN, .type = "text/html",
      .doc = {"getPage", "The attention viewer: a page for a browser"}},
     {SRV_GET, "/ui/{file}", .handle = srv_get_page_file, OPEN,
-     .type = "text/javascript text/css image/svg+xml",
+     .type = "text/javascript text/css image/svg+xml application/json application/octet-stream",
      .doc = {"getPageFile", "A file that the page loads", .errors = "route_not_found"}},
 #endif
 

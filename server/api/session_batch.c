@@ -3,14 +3,11 @@
  * The engine owner makes all of them between two batches: the forks first, in their order, then the
  * deletes.  Each item is what its own route would have done (session_change.c, srv_session_end) and
  * succeeds or fails alone.  The reply's room is reserved before the first of them. */
-#include <stdio.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
 #include "base/digest.h"
-#include "schedule/job.h"
 
 #define ENTRIES_MAX 64  /* of each list */
 #define ENTRY_TEXT 2560 /* bytes of a reply's item that is no session: an error's at most */

@@ -3,15 +3,12 @@
  * Bodies are read on a compute thread.  The change itself is made by the engine owner between two
  * batches, in one piece: neither change copies a token, and both take time in proportion to the
  * session's blocks. */
-#include <stdint.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
-#include "attn_state.h"
 #include "base/clock.h"
-#include "schedule/job.h"
+#include "basics/mem.h"
 
 struct change {
     struct srv_job job; /* first, so that a job is cast to its change */
@@ -32,9 +29,9 @@ struct change {
         NAMED_FIELDS,                                                                      \
         SRV_FLAG_FIELD(srv_change_call, shared, .meaning = "every API key finds the new session")
 
-#define TABLE(list)                                               \
-    {                                                             \
-        .fields = (list), .count = sizeof(list) / sizeof(list)[0] \
+#define TABLE(list)                                 \
+    {                                               \
+        .fields = (list), .count = ATTN_COUNT(list) \
     }
 
 static const struct srv_document_field fork_fields[] = {FORK_FIELDS};

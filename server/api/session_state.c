@@ -5,13 +5,10 @@
  * Exports and imports are jobs in pieces.  An export begins by freezing the cache at one moment,
  * and its pieces copy from the frozen cache while steps go on.  An import fills a cache that no
  * table lists, and publishes it as a session when the whole file has been verified. */
-#include <stdint.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
-#include "attn_state.h"
 #include "basics/mem.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"

@@ -2,11 +2,10 @@
  *
  * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  Such
  * a reply takes no memory but for the origins that may frame the page, where there are some. */
-#include <string.h>
 
+#include "ui/ui.h"
 #include "api/endpoints.h"
 #include "app.h"
-#include "ui/ui.h"
 
 /* The page takes scripts, styles and data from its own origin only, no script makes text into HTML,
  * and pages of no origin but those of allow_origins may frame it. */

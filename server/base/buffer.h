@@ -5,9 +5,6 @@
 #ifndef SRV_BUFFER_H
 #define SRV_BUFFER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "base/cancel.h"

@@ -6,10 +6,6 @@
 #ifndef SRV_ERRORS_H
 #define SRV_ERRORS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "attn.h"
 #include "base/id.h"
 

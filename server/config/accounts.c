@@ -3,7 +3,7 @@
  * Requests per second are counted by one time (the generic cell rate algorithm): full_ns is when
  * the bucket would be full again.  A request moves it by 1/limit of a second, and is refused where
  * it lies a second's requests ahead. */
-#include "config/accounts.h"
+#include "config/keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>

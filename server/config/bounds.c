@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 
-#include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
 #include "base/buffer.h"

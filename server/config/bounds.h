@@ -6,11 +6,7 @@
 #ifndef SRV_BOUNDS_H
 #define SRV_BOUNDS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "base/errors.h"
-#include "base/id.h"
 
 struct srv_limits {
     size_t max_body_bytes;             /* of one request */

@@ -11,9 +11,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "attn_limits.h"
 #include "base/buffer.h"
 #include "base/nearest.h"
 #include "config/options.h"
@@ -320,6 +320,15 @@ static enum srv_config_source source_of(const struct srv_config *config, const c
 bool srv_config_implies_journal(const struct srv_config *config)
 {
     return source_of(config, "durability") == SRV_FROM_STATE_DIR;
+}
+
+struct attn_engine_options srv_config_engine(const struct srv_config *config)
+{
+    return (struct attn_engine_options){
+        .threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus(),
+        .level = (enum attn_cpu_level)config->cpu_level,
+        .gemm = (enum attn_gemm_mode)config->gemm,
+    };
 }
 
 /* Fills in what several options say together, and checks it. */

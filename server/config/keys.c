@@ -7,7 +7,6 @@
 #include <nettle/base16.h>
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/id.h"
 #include "base/owner.h"
 #include "config/options.h"
 

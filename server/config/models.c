@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attn.h"
 #include "base/nearest.h"
 #include "config/options.h"
 

@@ -6,12 +6,9 @@
 #include "config/options.h"
 
 #include <ctype.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "attn.h"
 #include "base/buffer.h"
 
 #define OPTION(kind_, name_, member) \

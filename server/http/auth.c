@@ -5,7 +5,6 @@
 #include "http/guard.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 #include "base/clock.h"

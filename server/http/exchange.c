@@ -25,11 +25,9 @@
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/tls.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
 #include "schedule/scheduler.h"

@@ -5,7 +5,6 @@
 #include "http/guard.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define TEXT(field) (int)(field)->value_length, (field)->value
@@ -84,12 +83,22 @@ enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head
 
 /* ---- The rules ------------------------------------------------------------------------------- */
 
-static enum srv_error_code check_host(const struct srv_head *head, struct srv_error *error)
+/* Finds a field that decides how a head is read: NULL where it is not given. */
+static enum srv_error_code find_once(const struct srv_header_field **out,
+                                     const struct srv_head *head, const char *name,
+                                     struct srv_error *error)
 {
     bool repeated;
-    const struct srv_header_field *host = srv_head_single(&repeated, head, "Host");
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "Host is given more than once");
+    *out = srv_head_single(&repeated, head, name);
+    return repeated ? srv_fail(error, SRV_E_BAD_REQUEST, name, "%s is given more than once", name)
+                    : SRV_OK;
+}
+
+static enum srv_error_code check_host(const struct srv_head *head, struct srv_error *error)
+{
+    const struct srv_header_field *host;
+    if (find_once(&host, head, "Host", error) != SRV_OK)
+        return error->code;
     if (host == NULL && strcmp(head->version, "HTTP/1.1") == 0)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "HTTP/1.1 needs Host");
     return SRV_OK;
@@ -124,13 +133,10 @@ static enum srv_error_code check_target(struct srv_framing *out, const struct sr
 static enum srv_error_code check_coding(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *coding = srv_head_single(&repeated, head, "Transfer-Encoding");
-    if (coding == NULL)
-        return SRV_OK;
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
-                        "Transfer-Encoding is given more than once");
+    const struct srv_header_field *coding;
+    enum srv_error_code code = find_once(&coding, head, "Transfer-Encoding", error);
+    if (code != SRV_OK || coding == NULL)
+        return code;
     if (strcmp(head->version, "HTTP/1.1") != 0)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
                         "HTTP/1.0 has no Transfer-Encoding");
@@ -147,13 +153,10 @@ static enum srv_error_code check_coding(struct srv_framing *out, const struct sr
 static enum srv_error_code check_length(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *length = srv_head_single(&repeated, head, "Content-Length");
-    if (length == NULL)
-        return SRV_OK;
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
-                        "Content-Length is given more than once");
+    const struct srv_header_field *length;
+    enum srv_error_code code = find_once(&length, head, "Content-Length", error);
+    if (code != SRV_OK || length == NULL)
+        return code;
     out->has_length = true;
     if (read_decimal(&out->length, length))
         return SRV_OK;
@@ -164,12 +167,10 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
 static enum srv_error_code check_expect(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *expect = srv_head_single(&repeated, head, "Expect");
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Expect", "Expect is given more than once");
-    if (expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
-        return SRV_OK;
+    const struct srv_header_field *expect;
+    enum srv_error_code code = find_once(&expect, head, "Expect", error);
+    if (code != SRV_OK || expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
+        return code;
     if (!value_is(expect, "100-continue"))
         return srv_fail(error, SRV_E_NOT_IMPLEMENTED, "Expect",
                         "Expect '%.*s' is not `100-continue`", TEXT(expect));
@@ -289,16 +290,13 @@ enum srv_error_code srv_guard_content_type(const struct srv_head *head, bool fra
 enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
                                           const struct srv_head *head, struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *field = srv_head_single(&repeated, head, SRV_JSON_LENGTH);
-    const struct srv_header_field *type = srv_head_find(head, "Content-Type");
+    const struct srv_header_field *field, *type = srv_head_find(head, "Content-Type");
+    if (find_once(&field, head, SRV_JSON_LENGTH, error) != SRV_OK)
+        return error->code;
     *framed = field != NULL;
     if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
         return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
                         "a body of " BYTES_TYPE " needs " SRV_JSON_LENGTH);
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
-                        SRV_JSON_LENGTH " is given more than once");
     if (field != NULL && !read_decimal(length, field))
         return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
                         SRV_JSON_LENGTH " '%.*s' is not a number of bytes", TEXT(field));

@@ -11,20 +11,15 @@
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
 #include "http/exchange.h"
-#include "http/loop.h"
-#include "http/tls.h"
 #include "ops/log.h"
 
 #define BACKLOG 4096

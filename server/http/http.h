@@ -11,8 +11,6 @@
 #ifndef SRV_HTTP_H
 #define SRV_HTTP_H
 
-#include <stdatomic.h>
-
 #include "wire/route.h"
 
 struct srv_http;

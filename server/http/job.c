@@ -6,7 +6,6 @@
  * so, and who acts next. */
 #include <microhttpd.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"

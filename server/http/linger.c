@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "config/bounds.h"
 #include "http/exchange.h"
 
 struct srv_linger {

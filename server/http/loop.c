@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -18,7 +17,6 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "config/bounds.h"
 #include "http/exchange.h"
 
 #define SWEEP_MS 250

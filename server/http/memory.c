@@ -6,13 +6,10 @@
  * KiB, allocated by one thread and freed by another, would leave holes in the heap that grow for
  * hours.  Where the pool is used up, exchanges come from malloc.  The charge to max_in_flight_bytes
  * is the same either way. */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "http/exchange.h"
-#include "wire/route.h"
 
 #define HINT_MAX 160
 #define NUMBER_LEAST 10 /* bytes of a number in JSON, as clients write them */

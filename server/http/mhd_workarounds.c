@@ -58,16 +58,12 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "http/exchange.h"
-#include "http/loop.h"
-#include "http/tls.h"
 
 #define BACKOFF_MS 100
 #define TURN_SOCKETS 32 /* that are read from in one turn, at most */

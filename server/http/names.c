@@ -2,7 +2,6 @@
  *
  * A caller may send an id and the trace that the request belongs to.  Where either is not as it
  * should be, the field is ignored: what only names a request is no reason to refuse it. */
-#include <string.h>
 
 #include "basics/hash.h"
 #include "http/exchange.h"

@@ -1,5 +1,4 @@
 /* places.c: a count of ordinary places, which all loops share, and a list of reserved ones. */
-#include "config/bounds.h"
 #include "http/exchange.h"
 
 static bool reserve_ordinary(struct srv_http *http)

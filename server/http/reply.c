@@ -6,14 +6,10 @@
 #include <linux/tcp.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/clock.h"
-#include "base/number.h"
 #include "http/exchange.h"
-#include "http/tls.h"
 #include "ops/stage.h"
 #include "schedule/scheduler.h"
 

@@ -4,8 +4,6 @@
  * Rules that need the whole head, such as which fields exclude each other, are guard.c's. */
 #include "http/scan.h"
 
-#include <string.h>
-
 #include "wire/route.h"
 
 #define TEXT_OF(number) #number

@@ -4,7 +4,6 @@
  *
  * A field may be null, which counts as left out, so that a rule about fields that are given says
  * "given and not null". */
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "openapi/openapi.h"

@@ -3,7 +3,6 @@
  * An error has the traits of routes that may reply with it; one that only some of them have is a
  * word of the route's doc.errors.  Replies that several routes share stand under components. */
 #include <stdio.h>
-#include <string.h>
 
 #include "openapi/openapi.h"
 

@@ -6,11 +6,8 @@
  * operation is made from its row of the table of routes.  Schemas come from the tables of fields
  * (bodies.c), of replies (replies.c) and of values (values.c), errors from the table of
  * errors (errors.c). */
-#include <string.h>
 
 #include "api/endpoints.h"
-#include "attn.h"
-#include "config/bounds.h"
 #include "openapi/openapi.h"
 
 #define JSON_TYPE "application/json"

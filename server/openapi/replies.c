@@ -2,7 +2,6 @@
  * object.
  *
  * Objects are closed: a member of a reply that has no row here fails `make check-openapi`. */
-#include <string.h>
 
 #include "openapi/openapi.h"
 #include "wire/call.h"

@@ -1,6 +1,5 @@
 /* values.c: the schemas of texts, numbers and lists of names, which requests and replies
  * share: a row for each. */
-#include <string.h>
 
 #include "openapi/openapi.h"
 #include "wire/call.h"

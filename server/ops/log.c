@@ -2,12 +2,9 @@
 #include "ops/log.h"
 
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/number.h"
 #include "ops/stage.h"
 
 #define TIME_MAX sizeof "2026-01-31T23:59:59.999Z"

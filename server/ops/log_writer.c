@@ -7,11 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"

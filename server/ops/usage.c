@@ -2,7 +2,7 @@
  * allocator.
  *
  * The readings whose cost grows with the number of connections are taken at most once a second. */
-#include "ops/usage.h"
+#include "ops/metrics.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"

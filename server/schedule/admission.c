@@ -1,5 +1,5 @@
 /* admission.c: depth and shares of the queue, and the wait to expect. */
-#include "schedule/admission.h"
+#include "schedule/dispatch.h"
 
 #include <stdlib.h>
 

@@ -6,12 +6,11 @@
  * end of its caller's queue.  A busy worker asks many times a second whether its request is
  * cancelled, and stops then.  Ten times a second one of the workers also looks for cancelled
  * requests in the queue. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "schedule/fair_queue.h"
 
 #define SMALL_CODED ((size_t)64 << 10) /* bytes of a compressed body that no worker need read */

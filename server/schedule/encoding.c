@@ -1,6 +1,5 @@
 /* encoding.c: from an encoder's rows to a session: checks, computing, recording, entering the
  * table. */
-#include <string.h>
 
 #include "base/digest.h"
 #include "schedule/job.h"

@@ -2,11 +2,9 @@
  * statistics of models. */
 #include "schedule/job.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "ops/stage.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "wire/outputs.h"
 
 /* ---- Reading --------------------------------------------------------------------------------- */

@@ -8,7 +8,6 @@
  *
  * The computation that is interrupted goes on when the inner one has ended, and then runs
  * undisturbed for as long as that took: half of the time is its own, whatever interrupts it. */
-#include "base/clock.h"
 #include "schedule/dispatch.h"
 #include "schedule/steps.h"
 

@@ -33,10 +33,7 @@
  * PAUSE_RATIO times the CPU time of that pause. */
 #include "schedule/scheduler.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"

@@ -7,9 +7,6 @@
  * at any time; its position is what the caller says. */
 #include "schedule/steps.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "ops/metrics.h"
 #include "wire/outputs.h"

@@ -1,13 +1,10 @@
 /* session.c: one session: its making and its end, what it counts for in its owner's account, its
  * clock and revision, and truncating. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "attn_state.h"
 #include "base/clock.h"
-#include "session/models.h"
 #include "session/table.h"
 #include "session/weightless.h"
 

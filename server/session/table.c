@@ -11,19 +11,12 @@
  * that key in the same way. */
 #include "session/table.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
-#include "attn_state.h"
 #include "base/clock.h"
 #include "base/digest.h"
-#include "base/id.h"
 #include "session/models.h"
-
-/* ---- Making and ending the table ------------------------------------------------------------- */
 
 /* ---- Making and ending the table ------------------------------------------------------------- */
 
@@ -85,8 +78,6 @@ void srv_sessions_set_accounts(struct srv_sessions *sessions, struct srv_account
     }
     pthread_mutex_unlock(&sessions->lock);
 }
-
-/* ---- The lists of the buckets, under the lock ------------------------------------------------ */
 
 /* ---- The lists of the buckets, under the lock ------------------------------------------------ */
 

@@ -13,6 +13,7 @@ const defaults = {
     rows_file: "", // likewise of rows
     encoder_file: "", // likewise of rows that keys and values come from
     weights_file: "", // likewise of attention weights
+    digest: "", // first digits of the SHA-256 of the chosen file
     heads: "", // empty: each; mean, layers, rollout
     padding: "", // positions of keys that are padding, "0-3,7"
     model: "",

@@ -12,6 +12,7 @@ import * as demos from "./demo.js";
 import { afterPause, byId, el, fill, labelled } from "./dom.js";
 import {
     captureOf,
+    digestOf,
     fetchFile,
     InputError,
     metadataTokens,
@@ -22,7 +23,7 @@ import {
 import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
-import { run } from "./status.js";
+import { run, showError } from "./status.js";
 import { groupNamed, shownWeights, weightGroups, weightsSource } from "./weights.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
@@ -170,7 +171,9 @@ function askAgain(which) {
     if (which === "encoder") controls.second.open = true;
     controls.details.open = true;
     const note = { class: "mark", role: "status", data: { testid: "input-missing" } };
-    fill(controls.looked, el("span", note, `${name} was on your disk: choose it again`));
+    const { digest } = settings();
+    fill(controls.looked, el("span", note, `${name} was on your disk: choose it again`),
+        digest && el("span", { data: { testid: "input-digest" } }, `its SHA-256 begins with ${digest}`));
     if (sources.current()) sources.use(null);
 }
 
@@ -202,7 +205,7 @@ function close(source) {
 /** Chooses a way of input; settings of the others leave the address. */
 async function choose(next, changes = {}) {
     kind = next;
-    const others = { sentence: "", text: "", capture: "", session: "", capture_file: "", rows_file: "",
+    const others = { digest: files[next]?.digest ?? "", sentence: "", text: "", capture: "", session: "", capture_file: "", rows_file: "",
         weights_file: "" };
     if (FILE_SETTINGS[next]) others[FILE_SETTINGS[next]] = files[next].name;
     if (kind === "text") text = controls.text.value;
@@ -251,6 +254,15 @@ function isOfWeights(opened) {
     return weightGroups(opened).size > 0 && !captureOf(opened) && !opened.entries.some(rowsShape);
 }
 
+/** Says where a file is another one than that of the link, whose name it has. */
+function tellOther(which, { name, digest }) {
+    const wanted = settings();
+    if (name !== wanted[FILE_SETTINGS[which]] || !digest || !wanted.digest) return;
+    if (digest !== wanted.digest && missing() === which)
+        showError("digest", new Error(`${name}: is another file than that of the link, whose SHA-256 ` +
+            `begins with ${wanted.digest}; this one's begins with ${digest}`));
+}
+
 /** Takes a file into a group: rows, capture, weights, encoder or labels.  Weights that are given
  *  as rows are looked at as weights. */
 async function take(group, file) {
@@ -268,6 +280,8 @@ async function take(group, file) {
         if (which === "weights") offerGroups(opened);
         else if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
+        if (which !== "encoder") opened.digest = await digestOf(file);
+        tellOther(which, opened);
         files[which] = opened;
         if (which !== "encoder") {
             files.labels = null; // those of the file before

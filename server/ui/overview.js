@@ -444,7 +444,7 @@ function sizeButtons() {
     return el("span", { class: "segments", role: "group", "aria-label": "Size of the maps" },
         button("−", "Smaller maps", "overview-smaller", -1),
         button("+", "Larger maps", "overview-larger", 1),
-        button("Fit", "All heads beside one another", "overview-fit", 0));
+        button("Fit", "Fit: all heads beside one another", "overview-fit", 0));
 }
 
 // ---- Panel --------------------------------------------------------------------------------------
@@ -526,8 +526,9 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    fill(parts.title, source?.title ?? "All heads",
-        source?.mark ? el("span", { class: "mark" }, source.mark.split("; ")[0]) : null);
+    parts.title.textContent = source?.title ?? "All heads";
+    parts.mark.hidden = !source?.mark;
+    parts.mark.textContent = source?.mark?.split("; ")[0] ?? "";
     if (source === null) return;
     fill(parts.left, source.leftOut);
     if (!grown) build();
@@ -568,12 +569,14 @@ export function start() {
     parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
         data: { testid: "overview-preview" } });
     parts.title = el("h2");
+    parts.mark = el("span", { class: "mark", hidden: true });
     parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
     parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
         parts.unfinished,
         el("p", { class: "toolbar overview-line" }, parts.count, parts.legend, sizeButtons(),
             figureButton("svg"), figureButton("png")), parts.grid);
-    fill(byId("overview"), parts.title, parts.body, parts.preview);
+    fill(byId("overview"), el("div", { class: "toolbar" }, parts.title, parts.mark), parts.body,
+        parts.preview);
     showSize();
     onSource(show);
     listen(changed);

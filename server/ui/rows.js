@@ -97,13 +97,15 @@ export function groupOf(name, tokens) {
     return [...new Set(within)].sort((a, b) => a - b);
 }
 
-/** For each closing bracket the position of the one it closes; -1 for all else. */
+/** For each token within brackets, and for the closing one, the innermost that is open; else -1. */
 export function brackets(tokens) {
     const open = [];
     return tokens.map((token, t) => {
         const text = bare(token);
+        const target = open.at(-1) ?? -1;
         if ("([{".includes(text)) open.push(t);
-        return ")]}".includes(text) ? (open.pop() ?? -1) : -1;
+        if (")]}".includes(text)) open.pop();
+        return target;
     });
 }
 

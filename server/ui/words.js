@@ -25,8 +25,8 @@ export const patterns = {
     global: ["the weight is spread over many keys: the map has no bright cells", (t) => 1 / (t + 2)],
     induction: ["where a token occurs again, the weight lies on what followed it the last time: a line " +
         "that begins with the repetition", (t, j) => Number(t > 4 ? j === t - 4 : j === 0)],
-    bracket: ["a closing bracket looks at the bracket that it closes", (t, j) =>
-        Number(t === 8 ? j === 1 : t === 6 ? j === 4 : 0)],
+    bracket: ["within brackets each token looks at the innermost one that is open: short columns that " +
+        "begin at a bracket", (t, j) => Number(t < 2 ? j === 0 : j === (t > 4 && t < 8 ? 4 : 1))],
 };
 
 /** Sentences: of controls by data-testid, of statistics and other words by data-term. */

@@ -8,9 +8,6 @@
 #include "wire/call.h"
 
 #include <stdio.h>
-#include <string.h>
-
-#include "base/id.h"
 
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, SEQUENCE = SRV_CALL_SEQUENCE };
 #define ANY_BODY (ATTEND | DECODE | SEQUENCE)

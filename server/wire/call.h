@@ -7,7 +7,6 @@
 #ifndef SRV_CALL_H
 #define SRV_CALL_H
 
-#include "attn.h"
 #include "wire/tensor.h"
 
 enum srv_output {

@@ -6,13 +6,10 @@
  * I/O worker serves other requests. */
 #include "wire/coding.h"
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
 
 #include "basics/mem.h"
-#include "config/bounds.h"
 #include "wire/request.h"
 
 #define FIRST_CAPACITY 4096              /* bytes: least room for output */

@@ -3,8 +3,6 @@
 
 #include "attn_json.h"
 
-#include <string.h>
-
 #include "base/nearest.h"
 
 /* With 16 digits a tenth prints as 0.1, and no double is off by more than its last bit. */

@@ -1,6 +1,5 @@
 /* document_tensors.c: the tensors of a document's body, which are read straight into floats, and
  * the rest of the body, which becomes a tree as any document. */
-#include <string.h>
 
 #include "wire/document.h"
 

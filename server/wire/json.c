@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistr.h>
 
-#include "base/id.h"
 #include "base/nearest.h"
 #include "base/number.h"
 

@@ -8,27 +8,32 @@
 #ifndef SRV_REQUEST_H
 #define SRV_REQUEST_H
 
-#include <stdatomic.h>
-#include <stdint.h>
-
 #include "base/arena.h"
 #include "base/budget.h"
 #include "base/buffer.h"
-#include "base/errors.h"
-#include "base/id.h"
-#include "base/queue_node.h"
-#include "config/bounds.h"
+#include "base/cancel.h"
 #include "config/keys.h"
 #include "wire/coding.h"
 #include "wire/trace.h"
 
 struct srv_app;           /* app.h; for api/ only */
-struct srv_codec_workers; /* schedule/codec.h */
+struct srv_codec_workers; /* schedule/dispatch.h */
 struct srv_input_ref;     /* wire/inputs.c */
 struct srv_inputs;        /* wire/inputs.h */
+struct srv_item;          /* schedule/job.h */
 struct srv_job;           /* schedule/job.h */
-struct srv_route;         /* wire/route.h */
-struct srv_v2_outputs;    /* wire/v2.h */
+struct srv_request;
+struct srv_route;      /* wire/route.h */
+struct srv_v2_outputs; /* wire/v2.h */
+
+/* The member by which a request or an item waits in a fair queue (schedule/fair_queue.h). */
+struct srv_queue_node {
+    struct srv_queue_node *next;
+    struct srv_request *request; /* that waits, or whose job waits */
+    struct srv_item *item;       /* of that job, which waits instead; or NULL */
+    unsigned caller; /* index of the API key that the request came with, below SRV_MAX_CALLERS */
+    size_t cost;     /* that the caller is charged, in units of the queue's user; at least 1 */
+};
 
 #define SRV_TAG_SIZE (sizeof "W/\"01234567\"") /* of an entity tag, with NUL */
 #define SRV_LARGE_BYTES ((size_t)256 << 10)    /* of a body, or of a reply's outputs */
@@ -92,7 +97,7 @@ struct srv_request {
     bool preflight;                    /* a browser asks whether a page may send a request */
     unsigned caller;                   /* index of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
-    struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */
+    struct srv_compressor *compressor; /* of a reply that is being compressed (coding.c), or NULL */
     struct srv_codec_workers *codec_workers; /* that have the request, or NULL */
     struct srv_queue_node node;              /* in their queue */
     bool expands;        /* the body, to more than SRV_LARGE_BYTES: for I/O workers */
@@ -102,7 +107,7 @@ struct srv_request {
     uint64_t t_start, t_body, t_popped, t_compute, t_computed, t_replied;
     uint64_t deadline_ns; /* likewise: the end of X-Deadline-Ms; 0: none */
     bool by_timeout;      /* which the parameter `timeout` of an infer request has set */
-    bool begun;           /* its computation; the engine owner's (schedule/admission.h) */
+    bool begun;           /* its computation; the engine owner's (schedule/admission.c) */
     atomic_bool left;     /* the client has left: nobody waits for the reply */
     void *connection;     /* the http room's exchange */
 };

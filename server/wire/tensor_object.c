@@ -5,11 +5,7 @@
  * its end.  The bytes of binary tensors have the order in which their objects end.  The name of an
  * input says of which kind its elements are: where "data" stands before it, the numbers are passed
  * over, and read when the object has ended. */
-#include "wire/tensor.h"
 
-#include <string.h>
-
-#include "base/id.h"
 #include "base/nearest.h"
 #include "wire/inputs.h"
 #include "wire/v2.h"

@@ -5,11 +5,7 @@
  * since errors of the request itself come first. */
 #include "wire/v2.h"
 
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "base/id.h"
 
 #define NAME_SIZE 32 /* of a member's name; a longer one is shortened and matches none */
 

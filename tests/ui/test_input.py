@@ -156,6 +156,8 @@ class Input(Case):
         self.none_is_left(view)
         view.page.click("live-next")
         view.page.wait_for("live-state", "(element) => /^1 token/.test(element.textContent)")
+        view.page.click("live-end")
+        self.none_is_left(view)
 
     def test_live_session_stays_while_something_else_is_looked_at(self):
         view = self.view(model=MODEL, text="a b c", layer=0, head=1).wait_overview(LAYERS * HEADS)

@@ -1,9 +1,9 @@
 """test_words.py: the page explains itself: sentences, the list of words, what is changed and shown."""
 import numpy
 
-import inputs
-from case import GOLDEN, Case, daemon, golden, start
-from fixture import HEADS, LAYERS, CaptureCase
+import axe
+from case import GOLDEN, Case, golden, start
+from fixture import CaptureCase
 from view import View
 
 # Whether two boxes of the page lie over one another.
@@ -45,6 +45,8 @@ class Words(CaptureCase):
         view.page.wait_for("#words-dialog", "(dialog) => dialog.open")
         pictures = view.page.evaluate("document.querySelectorAll('.pattern-picture').length")
         self.assertEqual(pictures, 8)
+        if axe.AXE:
+            self.assertEqual(axe.findings(view.page), [])
         text = view.page.text("#words-dialog")
         for word in ("induction", "bracket", "nats", "docs/NUMERICS.md"):
             self.assertIn(word, text)
@@ -116,7 +118,10 @@ class Places(Case):
     def patterns(self, width, height, **settings):
         """A page of that size with an induction head open."""
         view = self.view(width, height, layer=3, head=2, **settings)
-        return view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_map(3, 2)
+        view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_map(3, 2).wait_overview(16)
+        view.page.wait("document.querySelector('.all-heads').ariaBusy === 'false'", "all heads")
+        view.page.wait_for("head-title", "(title) => title.textContent.includes('induction')")
+        return view
 
     def test_twelve_by_twelve_heads_fit_at_1280_with_their_names(self):
         view = self.view(1280, 800, model="twelve", text="a b c a b c", layer=0, head=0)

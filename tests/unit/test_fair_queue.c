@@ -4,7 +4,7 @@
 
 #include "api/endpoints.h"
 #include "base/clock.h"
-#include "schedule/admission.h"
+#include "schedule/dispatch.h"
 #include "schedule/fair_queue.h"
 #include "suites.h"
 

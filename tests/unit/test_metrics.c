@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "config/accounts.h"
+#include "config/keys.h"
 #include "ops/metrics.h"
 #include "suites.h"
 
