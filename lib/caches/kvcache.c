@@ -1,4 +1,4 @@
-/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks, rows.c writes
+/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks, tokens.c writes
  * tokens to them and reads them. */
 #include "caches/kvcache.h"
 
