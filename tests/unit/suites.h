@@ -71,7 +71,6 @@
     X(cpu)            \
     X(self_check)     \
     X(record)         \
-    X(slots)          \
     X(identity)       \
     X(restore)        \
     X(store_snapshot) \
