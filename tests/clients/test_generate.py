@@ -245,6 +245,9 @@ class Stored(unittest.TestCase):
             "block": (make.said("fp8", weight_block_size=[20, 12]),
                       lambda *size: make.fp8(*size, (20, 12), ".weight_scale_inv")),
             "tensor": (make.said("fp8"), make.fp8),
+            "inverse": (make.said("fp8", weight_block_size=None),
+                        lambda *size: make.fp8(*size, None, ".weight_scale_inv",
+                                               ".activation_scale")),
             "channel": (make.compressed("float-quantized", {
                 "num_bits": 8, "strategy": "channel", "symmetric": True}),
                 lambda out, size: make.fp8(out, size, (1, size))),
