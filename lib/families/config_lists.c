@@ -45,6 +45,15 @@ static const struct list *list_of(const struct attn_hf_key *key)
     return &lists[lists_sliding(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
 }
 
+/* Checks that a window is even, as Hugging Face's class does. */
+static bool check_even(struct attn_reader *reader, const struct attn_hf_key *key, json_int_t window)
+{
+    return window % 2 == 0 ||
+           attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                           " is %lld, must be even: half of a window lies on each side of a token",
+                           (long long)window);
+}
+
 static bool read_element(struct attn_reader *reader, const struct attn_hf_key *key, size_t i,
                          const json_t *element)
 {
@@ -67,7 +76,8 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
         return attn_check_range(reader, key, number);
     case ATTN_CONFIG_WINDOWS:
         config->windows[i] = (size_t)json_integer_value(element);
-        return attn_check_range(reader, key, number);
+        return attn_check_range(reader, key, number) &&
+               check_even(reader, key, json_integer_value(element));
     case ATTN_CONFIG_ROPE_LAYERS:
         config->rotates[i] = number == 1;
         return true;
@@ -123,8 +133,9 @@ bool attn_read_windows(struct attn_reader *reader, const struct attn_hf_key *key
 {
     struct attn_hf_key all = *key;
     all.offset = HF_FIELD(sliding_window);
-    return json_is_integer(value) ? attn_read_size(reader, &all, value)
-                                  : attn_read_list(reader, key, value);
+    return !json_is_integer(value) ? attn_read_list(reader, key, value)
+                                   : attn_read_size(reader, &all, value) &&
+                                         check_even(reader, key, json_integer_value(value));
 }
 
 bool attn_read_layers(struct attn_reader *reader, const struct attn_hf_key *key,

@@ -252,14 +252,14 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_ROPE_THETAS,   /* list of numbers in [min, max], 0: does not rotate -> its length */
     ATTN_CONFIG_LAYER_HEADS,   /* list of integers in [min, max] -> its length */
-    ATTN_CONFIG_WINDOWS,      /* list of integers in [min, max] -> its length; or one of them, which
-                                  is the window of all layers */
-    ATTN_CONFIG_MLP_TYPES,    /* list of "dense" and "sparse" -> its length */
-    ATTN_CONFIG_GATING,       /* true or "per-head" -> true; "per-element" -> false */
-    ATTN_CONFIG_TERMS,        /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
-    ATTN_CONFIG_CROSS_LAYERS, /* list of layers -> its length */
-    ATTN_CONFIG_WIDTH,        /* object: its hidden_size, in [min, max], named `only` -> size_t */
-    ATTN_CONFIG_PER_LAYER,    /* by index of layer, keys that differ in full layers: gemma4's */
+    ATTN_CONFIG_WINDOWS,       /* list of even integers in [min, max] -> its length; or one of them,
+                                  which is the window of all layers */
+    ATTN_CONFIG_MLP_TYPES,     /* list of "dense" and "sparse" -> its length */
+    ATTN_CONFIG_GATING,        /* true or "per-head" -> true; "per-element" -> false */
+    ATTN_CONFIG_TERMS,         /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_CROSS_LAYERS,  /* list of layers -> its length */
+    ATTN_CONFIG_WIDTH,         /* object: its hidden_size, in [min, max], named `only` -> size_t */
+    ATTN_CONFIG_PER_LAYER,     /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed, or
                           with min 1 a list of it */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */

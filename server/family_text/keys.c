@@ -254,7 +254,7 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "list of integers, %.0f to %.0f, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_WINDOWS:
-        add(row, "integer, %.0f to %.0f, or a list of them, one a layer", key->min, key->max);
+        add(row, "even integer, %.0f to %.0f, or a list of them, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         add_layer_types(row, key, family);

@@ -335,6 +335,8 @@ static const struct {
      "rope_parameters"},
     {DECODER("longformer") ",\"attention_window\":[4]}", ATTN_MALFORMED, "attention_window"},
     {DECODER("longformer") ",\"attention_window\":[4,0]}", ATTN_OUT_OF_RANGE, "attention_window"},
+    {DECODER("longformer") ",\"attention_window\":[4,7]}", ATTN_OUT_OF_RANGE, "attention_window"},
+    {DECODER("longformer") ",\"attention_window\":7}", ATTN_OUT_OF_RANGE, "attention_window"},
     {DECODER("longformer") ",\"attention_window\":\"4\"}", ATTN_MALFORMED, "attention_window"},
     {DECODER("bert") ",\"position_embedding_type\":\"relative_key\"}", ATTN_OUT_OF_RANGE,
      "max_position_embeddings"},
