@@ -19,7 +19,7 @@ static bool set_type(struct attn_reader *reader, const struct attn_hf_key *key, 
 }
 
 /* Whether a key of layers' types has 1 for sliding layers and 0 for others. */
-static bool lists_sliding(const struct attn_hf_key *key)
+static bool is_sliding_flags(const struct attn_hf_key *key)
 {
     return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
 }
@@ -42,7 +42,7 @@ static const struct list {
 
 static const struct list *list_of(const struct attn_hf_key *key)
 {
-    return &lists[lists_sliding(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
+    return &lists[is_sliding_flags(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
 }
 
 /* Checks that a window is even, as Hugging Face's class does. */
@@ -90,9 +90,9 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
                attn_refuse_value(reader, key->name, element);
     default:
         return set_type(reader, key, i,
-                        !lists_sliding(key) ? attn_layer_type_find(config->family, key, text)
-                        : number == 1       ? ATTN_LAYER_SLIDING
-                                            : ATTN_LAYER_FULL,
+                        !is_sliding_flags(key) ? attn_layer_type_find(config->family, key, text)
+                        : number == 1          ? ATTN_LAYER_SLIDING
+                                               : ATTN_LAYER_FULL,
                         element);
     }
 }
@@ -103,7 +103,7 @@ bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, c
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || lists_sliding(key);
+    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || is_sliding_flags(key);
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
@@ -138,8 +138,8 @@ bool attn_read_windows(struct attn_reader *reader, const struct attn_hf_key *key
                                          check_even(reader, key, json_integer_value(value));
 }
 
-bool attn_read_layers(struct attn_reader *reader, const struct attn_hf_key *key,
-                      const json_t *value)
+bool attn_read_cross_layers(struct attn_reader *reader, const struct attn_hf_key *key,
+                            const json_t *value)
 {
     const size_t count = json_array_size(value);
     for (size_t i = 0; i < count; i++) {

@@ -29,8 +29,8 @@ bool attn_set_field(struct attn_reader *reader, const struct attn_hf_key *key, c
  * of one element a layer, or of factors; the others are by the kinds of their names. */
 bool attn_read_size(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value);
 bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value);
-bool attn_read_layers(struct attn_reader *reader, const struct attn_hf_key *key,
-                      const json_t *value);
+bool attn_read_cross_layers(struct attn_reader *reader, const struct attn_hf_key *key,
+                            const json_t *value);
 bool attn_read_runs(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value);
 bool attn_read_letters(struct attn_reader *reader, const struct attn_hf_key *key,
                        const json_t *value);

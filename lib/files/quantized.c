@@ -43,8 +43,8 @@ struct decoder {
     enum attn_status status; /* stays after a fault */
 };
 
-#define MOST_LINES 16 /* of words that are read before they are put into rows */
-#define MOST_PITCH 16 /* times what is wanted of a line: up to here it is read whole */
+#define MOST_LINES 16             /* of words that are read before they are put into rows */
+#define MAX_READ_AMPLIFICATION 16 /* times what is wanted of a line: up to here it is read whole */
 
 /* Words of 32 bits in which the codes of `count` inputs lie. */
 static size_t words_of(const struct attn_quantized *w, size_t count)
@@ -71,10 +71,11 @@ static size_t most_code_bytes(const struct attn_quantized *w, size_t rows)
                                                  : rows * 4 * words_of(w, w->in) + rows + 2;
 }
 
-/* A line of words: those of as many outputs as rows are read of it, or MOST_PITCH times as many. */
-static size_t most_raw_bytes(const struct attn_quantized *w, size_t rows)
+/* A line of words: those of as many outputs as rows are read of it, or MAX_READ_AMPLIFICATION times
+ * as many. */
+static size_t max_raw_bytes(const struct attn_quantized *w, size_t rows)
 {
-    const size_t lines = MOST_LINES * MOST_PITCH * (rows + 1);
+    const size_t lines = MOST_LINES * MAX_READ_AMPLIFICATION * (rows + 1);
     return 4 * (most_scales(w, rows) + lines + 2 * w->groups + 2);
 }
 
@@ -125,16 +126,16 @@ static void read_nested(struct decoder *p, size_t first, size_t count)
     }
 }
 
-/* Reads the numbers of the rows: [rows][groups], of which `rows_of_one` have the same (0: all). */
+/* Reads the numbers of the rows: [rows][groups], of which `rows_per_scale` are alike (0: all). */
 static void read_rows(struct decoder *p, float *out, const struct attn_stored *from,
-                      size_t rows_of_one)
+                      size_t rows_per_scale)
 {
     const size_t groups = p->w->groups;
-    if (rows_of_one == 1)
+    if (rows_per_scale == 1)
         read_numbers(p, out, from, p->first * groups, p->rows * groups);
-    for (size_t r = 0; r < p->rows && rows_of_one != 1; r++) {
-        const size_t row = rows_of_one == 0 ? 0 : (p->first + r) / rows_of_one;
-        const bool again = r > 0 && (rows_of_one == 0 || (p->first + r) % rows_of_one != 0);
+    for (size_t r = 0; r < p->rows && rows_per_scale != 1; r++) {
+        const size_t row = rows_per_scale == 0 ? 0 : (p->first + r) / rows_per_scale;
+        const bool again = r > 0 && (rows_per_scale == 0 || (p->first + r) % rows_per_scale != 0);
         if (again)
             memcpy(out + r * groups, out + (r - 1) * groups, groups * sizeof *out);
         else
@@ -227,7 +228,8 @@ static void read_zeros(struct decoder *p)
  * Copying some bytes for nothing takes less time than a read for each line. */
 static void read_columns(struct decoder *p, size_t lines, size_t across, size_t begin, size_t pitch)
 {
-    const size_t wanted = across * 4, step = pitch <= MOST_PITCH * wanted ? pitch : wanted;
+    const size_t wanted = across * 4;
+    const size_t step = pitch <= MAX_READ_AMPLIFICATION * wanted ? pitch : wanted;
     for (size_t line = 0, n; line < lines; line += n) {
         n = attn_min(lines - line, MOST_LINES);
         if (step == pitch)
@@ -323,7 +325,7 @@ static enum attn_status decode_rows(float *out, const struct attn_quantized *w, 
                                     size_t rows, struct attn_error *error)
 {
     const size_t numbers = most_scales(w, rows), bytes = most_code_bytes(w, rows);
-    const size_t raw = most_raw_bytes(w, rows);
+    const size_t raw = max_raw_bytes(w, rows);
     struct decoder p = {.w = w,
                         .first = first,
                         .rows = rows,
@@ -365,7 +367,7 @@ size_t attn_quantized_rows(const struct attn_quantized *w)
 size_t attn_quantized_scratch(const struct attn_quantized *w)
 {
     const size_t rows = attn_min(attn_quantized_rows(w), w->out);
-    return 3 * most_scales(w, rows) * sizeof(float) + most_raw_bytes(w, rows) +
+    return 3 * most_scales(w, rows) * sizeof(float) + max_raw_bytes(w, rows) +
            most_code_bytes(w, rows);
 }
 

@@ -1,4 +1,4 @@
-/* indexer.c: the keys that queries take part with in sparse latent attention (struct
+/* choose_keys.c: the keys that queries take part with in sparse latent attention (struct
  * attn_indexer_spec), or under a dynamic mask (`keep_window_size`): the scores of all visible keys,
  * and the best of them.  With a dynamic mask the scores are the keys' biases, the same for every
  * query, and each key/value head chooses for itself.
@@ -62,7 +62,7 @@ bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_
 /* ---- Scores ---- */
 
 /* Some rows of a problem, whose keys are being chosen: row g*T + t is of query t in group g. */
-struct choice {
+struct selection {
     const struct attn_pass *pass;
     const struct attn_problem *problem;
     size_t topk, group_heads;
@@ -73,20 +73,20 @@ struct choice {
     float *biases;        /* [groups][words * WORD_KEYS] of a dynamic mask, else NULL */
 };
 
-#define UNSEEN 0u /* in place of the score of a key that the query does not see */
-#define NO_NUMBER 1u
+#define SCORE_MASKED 0u /* in place of the score of a key that the query does not see */
+#define SCORE_NAN 1u
 
 /* Integers in the order of floats, above the two. */
 static uint32_t order_of(float score)
 {
     const uint32_t bits = attn_float_to_bits(score);
     if (isnan(score))
-        return NO_NUMBER;
+        return SCORE_NAN;
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
 /* The indexer's keys of tile j, [head_dim][ATTN_TILE], in `floats` or in the cache. */
-static const float *tile_keys(const struct choice *c, size_t j, size_t count, float *floats)
+static const float *tile_keys(const struct selection *c, size_t j, size_t count, float *floats)
 {
     const struct attn_problem *p = c->problem;
     const struct attn_kernels *kernels = &c->pass->engine->kernels;
@@ -108,7 +108,7 @@ static const float *tile_keys(const struct choice *c, size_t j, size_t count, fl
 }
 
 /* sums [ATTN_TILE]: the scores of an indexer of tile j for query t. */
-static void index_tile(float *sums, const struct choice *c, size_t t, size_t j, size_t count,
+static void index_tile(float *sums, const struct selection *c, size_t t, size_t j, size_t count,
                        float *scratch)
 {
     const struct attn_problem *p = c->problem;
@@ -132,7 +132,7 @@ static void index_tile(float *sums, const struct choice *c, size_t t, size_t j, 
 }
 
 /* Scores tile j for a row.  What a window has forgotten, no query sees. */
-static void score_tile(const struct choice *c, size_t row, size_t j, uint32_t *scores,
+static void score_tile(const struct selection *c, size_t row, size_t j, uint32_t *scores,
                        float *scratch)
 {
     const struct attn_problem *p = c->problem;
@@ -140,7 +140,7 @@ static void score_tile(const struct choice *c, size_t row, size_t j, uint32_t *s
     const size_t t = row % p->queries, group = row / p->queries;
     float seen[ATTN_TILE] = {0}, sums[ATTN_TILE] = {0};
     if (j < p->cache.first) {
-        memset(scores, 0, ATTN_TILE * sizeof *scores); /* UNSEEN */
+        memset(scores, 0, ATTN_TILE * sizeof *scores); /* SCORE_MASKED */
         return;
     }
     attn_mask_apply(seen, &p->mask, group * c->group_heads, t, j * ATTN_TILE, count);
@@ -149,12 +149,12 @@ static void score_tile(const struct choice *c, size_t row, size_t j, uint32_t *s
     else
         index_tile(sums, c, t, j, count, scratch);
     for (size_t s = 0; s < ATTN_TILE; s++)
-        scores[s] = s < count && seen[s] > -FLT_MAX ? order_of(sums[s]) : UNSEEN;
+        scores[s] = s < count && seen[s] > -FLT_MAX ? order_of(sums[s]) : SCORE_MASKED;
 }
 
 static void score_task(void *argument, size_t i, unsigned thread)
 {
-    const struct choice *c = argument;
+    const struct selection *c = argument;
     const size_t row = i / c->ranges, first = i % c->ranges * TASK_TILES;
     const size_t end = attn_min(first + TASK_TILES, c->words);
     float *scratch = c->pass->engine->scratch + thread * ATTN_SCRATCH_FLOATS;
@@ -172,12 +172,12 @@ static uint32_t least_of_best(size_t *equal, const uint32_t *scores, size_t n, s
 {
     uint32_t prefix = 0, known = 0; /* the bytes found, and where they are */
     for (int shift = 24; shift >= 0; shift -= 8) {
-        size_t having[256] = {0}, byte = 255;
+        size_t histogram[256] = {0}, byte = 255;
         for (size_t s = 0; s < n; s++)
             if ((scores[s] & known) == prefix)
-                having[scores[s] >> shift & 255]++;
-        while (having[byte] < k)
-            k -= having[byte--];
+                histogram[scores[s] >> shift & 255]++;
+        while (histogram[byte] < k)
+            k -= histogram[byte--];
         prefix |= (uint32_t)byte << shift;
         known |= (uint32_t)255 << shift;
     }
@@ -187,15 +187,15 @@ static uint32_t least_of_best(size_t *equal, const uint32_t *scores, size_t n, s
 
 static void choose_task(void *argument, size_t i, unsigned thread)
 {
-    const struct choice *c = argument;
+    const struct selection *c = argument;
     const size_t topk = c->topk, n = c->words * WORD_KEYS;
     const uint32_t *scores = c->scores + i * n;
     uint64_t *chosen = c->chosen + (c->first + i) * c->words;
     size_t seen = 0, equal = 0;
-    uint32_t least = UNSEEN;
+    uint32_t least = SCORE_MASKED;
     (void)thread;
     for (size_t s = 0; s < n; s++)
-        seen += scores[s] != UNSEEN;
+        seen += scores[s] != SCORE_MASKED;
     if (seen > topk)
         least = least_of_best(&equal, scores, n, topk);
     memset(chosen, 0, c->words * sizeof *chosen);
@@ -209,7 +209,7 @@ static void choose_task(void *argument, size_t i, unsigned thread)
 /* ---- A dynamic mask ---- */
 
 /* values [Dv][ATTN_TILE]: those of head h in tile j. */
-static void read_values(float *values, const struct choice *c, size_t h, size_t j, size_t count)
+static void read_values(float *values, const struct selection *c, size_t h, size_t j, size_t count)
 {
     const struct attn_problem *p = c->problem;
     const struct attn_layer_spec *spec = &c->pass->layer->spec;
@@ -237,7 +237,7 @@ static float bias_of(float x, float rate)
 
 static void bias_task(void *argument, size_t j, unsigned thread)
 {
-    const struct choice *c = argument;
+    const struct selection *c = argument;
     const struct attn_layer *layer = c->pass->layer;
     const size_t heads = layer->spec.num_kv_heads, dv = layer->spec.value_head_dim;
     const size_t keys = c->words * WORD_KEYS;
@@ -277,7 +277,7 @@ static size_t rows_at_a_time(size_t keys, size_t rows)
 }
 
 /* Chooses the keys of a problem of which a query may see more than topk. */
-static enum attn_status choose_best(struct choice *c, size_t rows)
+static enum attn_status choose_best(struct selection *c, size_t rows)
 {
     struct attn_engine *engine = c->pass->engine;
     const size_t keys = c->words * WORD_KEYS, step = rows_at_a_time(keys, rows);
@@ -302,12 +302,12 @@ static enum attn_status choose_keys(const struct attn_pass *pass, struct attn_pr
     const struct attn_layer_spec *spec = &pass->layer->spec;
     const bool dynamic = spec->keep_window_size > 0;
     const size_t words = attn_ceil_div(p->keys, WORD_KEYS), groups = dynamic ? p->num_kv_heads : 1;
-    struct choice c = {.pass = pass,
-                       .problem = p,
-                       .topk = dynamic ? spec->keep_window_size : spec->mla.index.topk,
-                       .group_heads = p->num_heads / groups,
-                       .words = words,
-                       .ranges = attn_ceil_div(words, TASK_TILES)};
+    struct selection c = {.pass = pass,
+                          .problem = p,
+                          .topk = dynamic ? spec->keep_window_size : spec->mla.index.topk,
+                          .group_heads = p->num_heads / groups,
+                          .words = words,
+                          .ranges = attn_ceil_div(words, TASK_TILES)};
     if (dynamic) {
         c.biases = attn_workspace_alloc(&engine->workspace, attn_mul(groups, words * WORD_KEYS),
                                         sizeof *c.biases);
