@@ -359,6 +359,9 @@ class Stored(unittest.TestCase):
                            ("ct_w4a16_g128_llama", "pack-quantized")):
             with self.assertRaisesRegex(ValueError, what):
                 generate.read_decoder(ATTENTION / name / "model")
+        groups = make.compressed("float-quantized", {"block_structure": [12, 20]}, {})
+        with self.assertRaisesRegex(ValueError, "different block_structure"):
+            stored.decode(self.config, groups["quantization_config"], {})
         path = self.top / "no.gguf"
         path.write_bytes(b"GGML" + bytes(60))
         with self.assertRaisesRegex(ValueError, "no GGUF file"):
