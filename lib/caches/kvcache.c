@@ -13,7 +13,7 @@ struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
     atomic_size_t first; /* blocks that windows have forgotten, before those in the list */
-    size_t again;        /* of a layer that reads another: rows of the last step, at its end */
+    size_t repeatable;   /* of a layer that reads another: rows of the last step, at its end */
     size_t reserved;     /* blocks in the list */
     size_t shared;       /* of these, blocks that came from other caches */
     size_t capacity;     /* entries of the list; 0: it is empty, or part of a frozen copy */
@@ -276,7 +276,7 @@ static size_t first_seen(const struct attn_cache *cache, size_t layer, const str
         if (reader->spec->shares_layer != layer)
             continue;
         read = true;
-        length = attn_min(length, atomic_load(&reader->length) - reader->again);
+        length = attn_min(length, atomic_load(&reader->length) - reader->repeatable);
     }
     const size_t from = position > 0 || read ? attn_min(position, length) : length;
     return attn_min(attn_window_first(l->spec, from), length - (length > 0)) / ATTN_TILE;
@@ -286,7 +286,7 @@ void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t positio
 {
     struct cache_layer *l = layer_of(cache, layer);
     if (l != NULL)
-        l->again = atomic_load(&l->length) - attn_min(position, atomic_load(&l->length));
+        l->repeatable = atomic_load(&l->length) - attn_min(position, atomic_load(&l->length));
 }
 
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
@@ -357,7 +357,7 @@ bool attn_cache_truncate(struct attn_cache *cache, size_t length)
         if (atomic_load(&l->length) <= length)
             continue;
         atomic_store(&l->length, length);
-        l->again = 0;
+        l->repeatable = 0;
         drop_blocks(cache->pool, l, kept_blocks(l, length));
         if (length == 0)
             atomic_store(&l->first, 0);
@@ -376,7 +376,7 @@ static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_
         status = share_block(pool, to, from->blocks[to->reserved]);
     atomic_store(&to->length, status == ATTN_OK ? kept : 0);
     if (status == ATTN_OK && kept == atomic_load(&from->length))
-        to->again = from->again;
+        to->repeatable = from->repeatable;
     return status;
 }
 

@@ -58,6 +58,7 @@
     X(origins)             \
     X(page)                \
     X(isolation)           \
+    X(inputs)              \
     X(quotas)              \
     X(fairness)            \
     X(connections)         \

@@ -4,9 +4,10 @@
 #   tests/tools/run.sh [build/attnd]
 #
 # Starts the daemon on config/attnd.json, waits until it is ready, posts an /attend, a prefill, three
-# /decode steps and rows of a sentence for a trained head with curl, prints requests and replies, and leaves the daemon serving until
-# Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the requests.  ATTN_PORT and the other ATTN_* variables
-# reach the daemon as usual; the address is read from the daemon's ready line.
+# /decode steps and rows of a sentence for a trained head with curl, prints requests and replies, and
+# leaves the daemon serving until Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the requests.  ATTN_PORT
+# and the other ATTN_* variables reach the daemon as usual; the address is read from the daemon's
+# ready line.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
