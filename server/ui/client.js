@@ -91,7 +91,8 @@ const KEPT_FROM = 65536; // bytes of rows that are worth a request of their own
 const ROWS = ["hidden_states", "encoder_hidden_states", "key_hidden_states", "value_hidden_states"];
 const kept = new WeakMap(); // numbers -> promise of {input}, or of null where attnd does not keep them
 
-/** Sends rows as an input. @returns {Promise<{input: string}|null>} what stands for them */
+/** Sends rows as an input. @returns {Promise<{input: string}|null>} what stands for them; null: the
+ *  rows go with each call, which is the one that is tried again where that helps */
 async function keep({ data, shape, datatype = "FP32" }) {
     const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
     const described = JSON.stringify({ shape, datatype, binary_data_size: bytes.length });
@@ -104,11 +105,11 @@ async function keep({ data, shape, datatype = "FP32" }) {
     const headers = { "Content-Type": "application/octet-stream",
         "Inference-Header-Content-Length": String(head.length) };
     try {
-        await client().request("PUT", `/inputs/${input}`, { body, headers });
+        await client().request("PUT", `/inputs/${input}`, { body, headers, retryMs: 0 });
         return { input };
     } catch (error) {
-        if (!error.status || error.status >= 500) throw error;
-        return null; // too large, or not allowed: they go with each call
+        if (error.retryable) kept.delete(data); // the next call asks anew
+        return null;
     }
 }
 
@@ -129,14 +130,14 @@ function inputsOf(fields) {
 }
 
 async function callNamed(path, fields, signal) {
-    for (let again = true; ; again = false) {
-        const inputs = inputsOf(fields);
+    for (let tries = 2; ; tries--) {
+        const inputs = tries > 0 ? inputsOf(fields) : []; // at last the rows go along
         const sent = { ...fields };
         for (const [name, , asked] of inputs) sent[name] = (await asked) ?? fields[name];
         try {
             return await client(signal).call(path, sent);
         } catch (error) {
-            if (error.code !== "input_not_found" || !again) throw error;
+            if (error.code !== "input_not_found" || tries === 0) throw error;
             for (const [, data, asked] of inputs)
                 if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
         }
