@@ -543,9 +543,9 @@ export class Client {
         };
         // A start over encoder rows that is sent again goes to the session that it has made.
         const again =
-            id === undefined ||
-            (fields.position !== undefined && !fields.start) ||
-            (fields.encoder_hidden_states ?? null) !== null;
+            id == null ||
+            (fields.position != null && !fields.start) ||
+            fields.encoder_hidden_states != null;
         return replyOf(await this.request("POST", path, { body, headers, again, signal }));
     }
 
