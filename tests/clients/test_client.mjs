@@ -779,6 +779,8 @@ const tests = {
     },
 
     async "what could be applied twice is sent once"() {
+        const stepped = await new Client(url).session({ model: "tiny" });
+        const unplaced = { hidden_states: [rows[0]], position: null };
         const counts = await relay(
             (number) => (number ? "lose" : "pass"),
             async (lossy) => {
@@ -788,13 +790,16 @@ const tests = {
                     () => client.restore("a", new Uint8Array(8)),
                     () => client.attend([rows[0]], { session_id: "a" }),
                     () => client.attend([rows[0]], { session_id: "a", position: null }),
+                    () => client.stepMany([[stepped, unplaced]]),
                     // Again, it would find the session that it has made.
                     () => client.attend([rows[0]], { session_id: "b", start: true, position: 0 }),
                 ];
                 for (const call of calls) assert.equal((await failing(call())).kind, "connection");
             },
         );
-        assert.equal(counts.lose, 4);
+        assert.equal(counts.lose, 5);
+        assert.equal((await stepped.refresh()).lengths[0].length, 1);
+        await stepped.end();
     },
 
     async "what names no session is sent again"() {

@@ -578,9 +578,12 @@ class Losses(Case):
             client.attend(ROWS[:1], session_id="once")  # no position
         with self.assertRaises(ConnectionLost):  # again, it would find the session that it has made
             client.attend(ROWS[:1], model="tiny", session_id="begun", start=True, position=0)
-        self.assertEqual(relay.counts["lose"], 3)
         with self.client().open("once") as session:
-            self.assertEqual(session.lengths[0], 3)
+            with self.assertRaises(ConnectionLost):
+                client.step_many([(session, {"hidden_states": ROWS[:1], "position": None})])
+            session.refresh()
+            self.assertEqual(session.lengths[0], 4)
+        self.assertEqual(relay.counts["lose"], 4)
 
     def test_a_reply_that_ends_with_its_head_is_lost(self):
         with self.client().session() as session:
