@@ -1,8 +1,8 @@
 /* session_query.c: the queries of routes of sessions, and the session that a path and its query
  * mean.
  *
- * A route has the parameters that its row names (routes.c).  The longest good query is shorter than
- * what is kept of one (request.h), so that a query which was cut is never good. */
+ * A route has the parameters that its row names (routes.c).  %XX is decoded in values alone.  A
+ * query as long as what is kept of one (request.h) may have been cut, and is refused. */
 
 #include "api/sessions.h"
 #include "app.h"
@@ -14,6 +14,26 @@ enum parameter { AFTER, LIMIT, DETAILS, OWNER, EPOCH, REVISION, PARAMETER_COUNT 
 
 static const char *const names[PARAMETER_COUNT] = {"after", "limit", "details",
                                                    "owner", "epoch", "revision"};
+
+/* Decodes %XX in a value; false where one is malformed or a NUL. */
+static bool decode(char out[SRV_QUERY_MAX + 1], const char *value, size_t length)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < length; i++) {
+        out[count] = value[i];
+        if (value[i] == '%') {
+            char digits[3] = "";
+            memcpy(digits, value + i + 1, length - i < 3 ? 0 : 2);
+            out[count] = (char)strtol(digits, NULL, 16);
+            if (strspn(digits, "0123456789abcdefABCDEF") < 2 || out[count] == '\0')
+                return false;
+            i += 2;
+        }
+        count++;
+    }
+    out[count] = '\0';
+    return true;
+}
 
 /* Copies an id of `length` characters; false where it is none. */
 static bool read_id(char out[SRV_ID_MAX + 1], const char *value, size_t length)
@@ -42,7 +62,6 @@ static enum srv_error_code read_after(struct srv_session_query *query, const cha
 {
     const char *colon = memchr(value, ':', length);
     size_t id_length = colon != NULL ? (size_t)(colon - value) : length;
-    query->owned = colon != NULL;
     if (!read_id(query->after, value, id_length) ||
         (colon != NULL && !read_id(query->owner, colon + 1, length - id_length - 1)))
         return srv_fail(error, SRV_E_INVALID_VALUE, "after", "after must be a session id");
@@ -105,6 +124,7 @@ enum srv_error_code srv_session_read_query(struct srv_session_query *out,
                                            struct srv_error *error)
 {
     const char *known = request->route->doc.parameters;
+    char value[SRV_QUERY_MAX + 1];
     unsigned given = 0; /* a bit for each parameter */
     *out = (struct srv_session_query){.limit = 0};
     for (const char *at = request->query; at != NULL && *at != '\0';) {
@@ -119,10 +139,17 @@ enum srv_error_code srv_session_read_query(struct srv_session_query *out,
         if (i != DETAILS && (given >> i & 1) != 0)
             return srv_fail(error, SRV_E_DUPLICATE_FIELD, names[i], "%s is given twice", names[i]);
         given |= 1u << i;
-        if (read_value(out, i, request, at + name + 1, length - name - 1, error) != SRV_OK)
+        if (!decode(value, at + name + 1, length - name - 1))
+            return srv_fail(error, SRV_E_INVALID_VALUE, names[i],
+                            "%s has a malformed escape: %% needs two hexadecimal digits, not 00",
+                            names[i]);
+        if (read_value(out, i, request, value, strlen(value), error) != SRV_OK)
             return error->code;
         at += length + (at[length] == '&');
     }
+    if (request->query != NULL && strlen(request->query) == SRV_QUERY_MAX)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "query",
+                        "the query must be shorter than %d bytes", SRV_QUERY_MAX);
     return SRV_OK;
 }
 

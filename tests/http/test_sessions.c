@@ -300,6 +300,9 @@ START_TEST(test_lists_are_short_and_details_come_in_pages_of_64_kib)
 }
 END_TEST
 
+#define DETAILS_6 "details=1&details=1&details=1&details=1&details=1&details=1&"
+#define DETAILS_18 DETAILS_6 DETAILS_6 DETAILS_6 /* 180 characters */
+
 START_TEST(test_wrong_queries_of_the_list_are_refused)
 {
     static const struct {
@@ -311,6 +314,9 @@ START_TEST(test_wrong_queries_of_the_list_are_refused)
                  {"/sessions?limit=01000x", "invalid_value"},
                  {"/sessions?limit=99999999999999999999", "invalid_value"},
                  {"/sessions?after=../x", "invalid_value"},
+                 {"/sessions?after=%2", "invalid_value"},
+                 {"/sessions?%61fter=a", "unknown_field"},
+                 {"/sessions?" DETAILS_18 "after=abcdef", "invalid_value"}, /* is cut */
                  {"/sessions?page=2", "unknown_field"},
                  {"/sessions?details=2", "unknown_field"},
                  {"/sessions?limit", "unknown_field"}};
