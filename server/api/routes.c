@@ -45,7 +45,7 @@ static const struct srv_route table[] = {
 
     {SRV_PUT, "/inputs/{digest}", SRV_BODY_OPTIONAL_TENSORS, .parse = srv_parse_input,
      .doc = {"keepInput", "Keeps rows that calls then name", .request = "FloatTensor",
-             .reply = "Input", .errors = "shape_mismatch non_finite_input"}},
+             .reply = "Input", .errors = "shape_mismatch non_finite_input unsupported"}},
     {SRV_GET, "/inputs/{digest}", .handle = srv_get_input,
      .doc = {"getInput", "Whether rows of this digest are kept", .reply = "Input",
              .errors = "input_not_found"}},

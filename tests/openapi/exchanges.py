@@ -6,6 +6,7 @@ is wrong with one exchange; an exchange whose form has been seen is not validate
 import copy
 import json
 import re
+import urllib.parse
 
 from jsonschema import Draft202012Validator, RefResolver
 from jsonschema.validators import extend
@@ -202,7 +203,7 @@ class Checker:
             parameter = self.description.resolve(parameter)
             if parameter["in"] != "query" or parameter["name"] not in given:
                 continue
-            value = given[parameter["name"]]
+            value = urllib.parse.unquote(given[parameter["name"]])
             value = int(value) if re.fullmatch("[0-9]+", value) else value
             fault = self.description.valid(parameter["schema"], value)
             if fault and exchange["status"] < 300:
