@@ -566,6 +566,8 @@ START_TEST(test_config_slides_where_its_family_says)
          ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
          {false, true}},
         {"{\"model_type\":\"smollm3\"," SIZES SLIDING ",\"no_rope_layers\":[0,1]}", {true, false}},
+        {"{\"model_type\":\"smollm3\"," SIZES SLIDING ",\"no_rope_layer_interval\":2}",
+         {false, true}},
     };
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
         for (size_t layer = 0; layer < 2; layer++) {
