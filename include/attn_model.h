@@ -281,6 +281,12 @@ static inline bool attn_layer_joins_heads(const struct attn_layer_spec *spec)
     return spec->output_norm.type != ATTN_NORM_NONE || spec->differential.lambda_init != 0;
 }
 
+/* Whether the layer chooses which keys a query takes part with, by an indexer or a dynamic mask. */
+static inline bool attn_layer_chooses_keys(const struct attn_layer_spec *spec)
+{
+    return spec->mla.index.num_heads > 0 || spec->keep_window_size > 0;
+}
+
 /* The numbers that a cache keeps of a token in such a layer: `heads` keys and values of these
  * widths, which comments on caches call G, D and Dv.  In a latent layer one head has the latent [R]
  * as its key, and the shared part that rotates as its value. */

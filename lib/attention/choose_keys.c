@@ -261,26 +261,22 @@ static void bias_task(void *argument, size_t j, unsigned thread)
                                   .n = count,
                                   .accumulate = h > 0});
     }
-    for (size_t g = 0; g < heads; g++)
-        for (size_t s = 0; s < count; s++) {
-            const float constant = layer->dynamic_bias != NULL ? layer->dynamic_bias[g] : 0;
-            float *bias = &biases[g * keys + s];
-            *bias = bias_of(*bias + constant, layer->dynamic_rate[g]);
-        }
+    for (size_t g = 0; g < heads; g++) {
+        const float constant = layer->dynamic_bias != NULL ? layer->dynamic_bias[g] : 0;
+        float *bias = biases + g * keys;
+        for (size_t s = 0; s < count; s++)
+            bias[s] = bias_of(bias[s] + constant, layer->dynamic_rate[g]);
+    }
 }
 
 /* ---- Problems ---- */
-
-static size_t rows_at_a_time(size_t keys, size_t rows)
-{
-    return attn_min(attn_max(SCORES / attn_max(keys, 1), 1), rows);
-}
 
 /* Chooses the keys of a problem of which a query may see more than topk. */
 static enum attn_status choose_best(struct selection *c, size_t rows)
 {
     struct attn_engine *engine = c->pass->engine;
-    const size_t keys = c->words * WORD_KEYS, step = rows_at_a_time(keys, rows);
+    const size_t keys = c->words * WORD_KEYS;
+    const size_t step = attn_min(attn_max(SCORES / keys, 1), rows); /* at a time */
     c->chosen =
         attn_workspace_alloc(&engine->workspace, attn_mul(rows, c->words), sizeof *c->chosen);
     const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
@@ -346,7 +342,7 @@ size_t attn_choice_bytes(const struct attn_layer_spec *spec, size_t rows, size_t
     const size_t scores = attn_min(attn_mul(attn_mul(rows, groups), words * WORD_KEYS), most);
     /* Each problem has WORD_KEYS - 1 biases more than keys, at most. */
     const size_t biases = attn_min(attn_mul(rows, keys), attn_max(BIASED_KEYS, keys));
-    if (!dynamic && spec->mla.index.num_heads == 0)
+    if (!attn_layer_chooses_keys(spec))
         return 0;
     size_t bytes = attn_add(attn_mul(rows, groups * words * sizeof(uint64_t) + ATTN_ALIGN),
                             attn_mul(scores, sizeof(uint32_t)));

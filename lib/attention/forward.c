@@ -355,7 +355,7 @@ static enum attn_status solve(const struct attn_pass *pass, size_t n)
 {
     struct attn_workspace *workspace = &pass->engine->workspace;
     enum attn_status status = ATTN_OK;
-    if (pass->layer->index_k.out == 0 && pass->layer->spec.keep_window_size == 0)
+    if (!attn_layer_chooses_keys(&pass->layer->spec))
         return attn_solve(pass->engine, pass->problems, n);
     for (size_t first = 0, count; first < n && status == ATTN_OK; first += count) {
         const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
@@ -491,19 +491,18 @@ static enum attn_status project_back(const struct attn_pass *pass)
 enum attn_status attn_forward(struct attn_pass *pass)
 {
     const struct attn_layer_spec *spec = &pass->layer->spec;
-    const bool subtracts = spec->differential.lambda_init != 0;
-    const bool normalizes = spec->output_norm.type != ATTN_NORM_NONE;
     const size_t tasks = attn_ceil_div(pass->query_rows, ROWS_OF_TASK);
     enum attn_status status = attn_forward_keys(pass); /* project, norm, rope */
     if (status == ATTN_OK)
         status = attend(pass);
-    if (status == ATTN_OK && subtracts)
+    if (status == ATTN_OK && spec->differential.lambda_init != 0)
         attn_pool_run(pass->engine->pool, subtract_task, pass, tasks);
     if (status == ATTN_OK && pass->layer->gate.out > 0)
         attn_pool_run(pass->engine->pool, gate_task, pass, tasks);
-    if (status == ATTN_OK && normalizes)
+    if (status == ATTN_OK && spec->output_norm.type != ATTN_NORM_NONE)
         attn_pool_run(pass->engine->pool, norm_task, pass, tasks);
-    if (status == ATTN_OK && (subtracts || spec->gate_softplus || normalizes)) /* have no bound */
+    if (status == ATTN_OK &&
+        (attn_layer_joins_heads(spec) || spec->gate_softplus)) /* have no bound */
         check_heads(pass);
     if (status == ATTN_OK)
         status = project_back(pass);

@@ -27,8 +27,7 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
         modifiers->attention_mask != NULL && modifiers->attention_mask_head_stride != 0;
     const bool bias =
         modifiers->attention_bias != NULL && modifiers->attention_bias_head_stride != 0;
-    const bool chooses = spec->mla.index.num_heads > 0 || spec->keep_window_size > 0;
-    if (chooses && spec->num_heads > 1 && (mask || bias))
+    if (attn_layer_chooses_keys(spec) && spec->num_heads > 1 && (mask || bias))
         return attn_fail(error, ATTN_UNSUPPORTED, mask ? "attention_mask" : "attention_bias",
                          "an indexer or a dynamic mask chooses the keys of several heads "
                          "together: give them one attention_mask and one attention_bias, "

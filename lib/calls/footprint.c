@@ -141,9 +141,10 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
     size_t bytes =
         attn_add(attn_mul(size->rows, row_bytes(&batched, s)), solve_bytes(tiles, threads));
-    bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
+    const size_t lists = list_bytes(size->rows, s->num_kv_heads, attn_call_products(s));
+    bytes = attn_add(bytes, lists);
     if (s->differential.lambda_init != 0) /* two problems each */
-        bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
+        bytes = attn_add(bytes, lists);
     bytes = attn_add(bytes, attn_mul(size->batched_rows, batched * sizeof(float)));
     /* layers/ablation.c: rows of one head, as integers too, and what they add to the output, which
      * is projected once more where it is not there. */

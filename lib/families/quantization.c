@@ -550,9 +550,7 @@ bool attn_quantization_has(const struct attn_quantized *w, const char *name)
     bool has = false;
     for (size_t i = 0; i < w->num_parts; i++)
         has = has || strcmp(w->parts[i], name) == 0;
-    for (size_t i = 0;
-         i < sizeof of_activations / sizeof of_activations[0] && strncmp(w->name, name, base) == 0;
-         i++)
+    for (size_t i = 0; i < ATTN_COUNT(of_activations) && strncmp(w->name, name, base) == 0; i++)
         has = has || strcmp(name + base, of_activations[i]) == 0;
     return has;
 }

@@ -309,28 +309,30 @@ struct factors {
  * linear; rope.scale_linear is what its key was once. */
 static const char *scaling_type(double *factor, struct writer *w, const struct factors *lists)
 {
-    static const char *const types[] = {"none", "linear", "yarn", "longrope"};
+    static const char types[] = "none linear yarn longrope";
+    enum { UNKNOWN, NONE, LINEAR, YARN, LONGROPE };
     const struct attn_gguf_value *type = find_key(w, "rope.scaling.type");
     const char *name = type == NULL ? "linear" : type->kind == ATTN_GGUF_TEXT ? type->text : "";
     const bool any = lists->shorter != NULL || lists->longer != NULL || lists->all != NULL;
     const double old = read_number(w, "rope.scale_linear", 0);
-    size_t i = 0;
+    const size_t number = attn_text_word_number(types, name);
     *factor = read_number(w, "rope.scaling.factor", old);
-    while (i < 4 && strcmp(name, types[i]) != 0)
-        i++;
-    if (i == 4)
-        FAIL(w, ATTN_UNSUPPORTED, type->key,
-             "%.96s is \"%.64s\", wanted is one of none linear yarn longrope", type->key, name);
-    if (i == 0 || *factor == 0)
+    if (number == UNKNOWN)
+        FAIL(w, ATTN_UNSUPPORTED, type->key, "%.96s is \"%.64s\", wanted is one of %s", type->key,
+             name, types);
+    if (number == NONE || *factor == 0)
         *factor = 1;
     if (lists->all != NULL ? lists->shorter != NULL || lists->longer != NULL
                            : (lists->shorter == NULL) != (lists->longer == NULL))
         FAIL(w, ATTN_UNSUPPORTED, "rope_factors_long.weight",
              "wanted are rope_freqs, or both of rope_factors_short and rope_factors_long");
-    if (any && (i == 2 || *factor != 1))
+    if (any && (number == YARN || *factor != 1))
         FAIL(w, ATTN_UNSUPPORTED, "rope.scaling.type",
              "factors of frequencies beside scaling \"%s\" by %g are not read", name, *factor);
-    return any || i == 3 ? "longrope" : i == 2 ? "yarn" : *factor != 1 ? "linear" : "default";
+    return any || number == LONGROPE ? "longrope"
+           : number == YARN          ? "yarn"
+           : *factor != 1            ? "linear"
+                                     : "default";
 }
 
 /* Writes the members of RoPE. */

@@ -35,8 +35,7 @@ static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct a
         {spec->value_head_dim, ATTN_MAX_HEAD_DIM, "value_head_dim"},
     };
     const size_t first = spec->is_weightless ? FIRST_SIZE_OF_HEADS : 0;
-    const enum attn_status status =
-        check_counts(sizes + first, sizeof sizes / sizeof sizes[0] - first, error);
+    const enum attn_status status = check_counts(sizes + first, ATTN_COUNT(sizes) - first, error);
     if (status != ATTN_OK)
         return status;
     if (spec->num_heads % spec->num_kv_heads != 0)
@@ -149,7 +148,7 @@ static enum attn_status check_indexer(const struct attn_layer_spec *spec, struct
         {index->head_dim, ATTN_MAX_HEAD_DIM - mla->rope_head_dim, "index_head_dim"},
         {index->topk, ATTN_MAX_TOKENS, "index_topk"},
     };
-    enum attn_status status = check_counts(sizes, sizeof sizes / sizeof sizes[0], error);
+    enum attn_status status = check_counts(sizes, ATTN_COUNT(sizes), error);
     if (status == ATTN_OK && (mla->kv_lora_rank == 0 || mla->q_lora_rank == 0))
         status = attn_fail(error, ATTN_UNSUPPORTED, "index_n_heads",
                            "index_n_heads: an indexer needs kv_lora_rank and q_lora_rank");
@@ -170,7 +169,7 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
         {mla->kv_lora_rank + mla->rope_head_dim, ATTN_MAX_HEAD_DIM, "kv_lora_rank"},
         {mla->q_lora_rank + 1, ATTN_MAX_HIDDEN_SIZE, "q_lora_rank"},
     };
-    enum attn_status status = check_counts(sizes, sizeof sizes / sizeof sizes[0], error);
+    enum attn_status status = check_counts(sizes, ATTN_COUNT(sizes), error);
     if (status != ATTN_OK)
         return status;
     if (!(mla->norm_eps >= 0 && mla->norm_eps <= 1))
