@@ -134,36 +134,32 @@ static void add_row(struct text *row, size_t first)
         add_cell(row, column, first);
 }
 
-/* True if the model_type of the family at `first` has its row's cells from one before it. */
-static bool is_listed(size_t first, const struct text *row)
+/* The first model_type from the family at i on whose row has these cells; the end: none. */
+static size_t next_alike(size_t i, const struct text *row)
 {
     struct text other;
-    for (size_t i = 0; i < first; i += count_stacks(i)) {
+    for (; attn_family_at(i) != NULL; i += count_stacks(i)) {
         add_row(&other, i);
         if (strcmp(other.data, row->data) == 0)
-            return true;
+            break;
     }
-    return false;
+    return i;
 }
 
 void print_families(void)
 {
-    struct text table = {.length = 0}, row, other;
+    struct text table = {.length = 0}, row;
     add(&table, "|");
     for (size_t column = 0; column < NUM_COLUMNS; column++)
         add(&table, " %s |", columns[column].title);
     add(&table, " `model_type` |\n");
     for (size_t first = 0; attn_family_at(first) != NULL; first += count_stacks(first)) {
         add_row(&row, first);
-        if (is_listed(first, &row))
+        if (next_alike(0, &row) < first)
             continue;
-        add(&table, "%s `%s`", row.data, attn_family_at(first)->model_type);
-        for (size_t i = first + count_stacks(first); attn_family_at(i) != NULL;
-             i += count_stacks(i)) {
-            add_row(&other, i);
-            if (strcmp(other.data, row.data) == 0)
-                add(&table, ", `%s`", attn_family_at(i)->model_type);
-        }
+        add(&table, "%s", row.data);
+        for (size_t i = first; attn_family_at(i) != NULL; i = next_alike(i + count_stacks(i), &row))
+            add(&table, "%s `%s`", i > first ? "," : "", attn_family_at(i)->model_type);
         add(&table, " |\n");
     }
     printf("\n");

@@ -12,8 +12,7 @@
 
 #define BY_HEAD                                                                                  \
     "no mask or bias differs by head in a layer whose indexer or dynamic mask chooses the keys " \
-    "of "                                                                                        \
-    "several heads together: send [B,1,T,S]"
+    "of several heads together: send [B,1,T,S]"
 
 /* Of three dimensions the first may be B: there the library checks. */
 static bool by_head(const struct attn_layer_spec *spec, const struct srv_tensor *mask)

@@ -11,7 +11,8 @@
 
 struct owner {
     char name[SRV_ID_MAX + 1]; /* of the API key; "" without keys */
-    size_t bytes, count;       /* of its inputs that the table lists; freed with the last */
+    size_t bytes;              /* of its inputs that the table lists */
+    size_t count;              /* of these, and one that is being put in; freed with the last */
 };
 
 struct input {
@@ -62,14 +63,19 @@ static void let_go(struct srv_inputs *inputs, struct input *input)
     TAILQ_INSERT_HEAD(&inputs->unused, input, node);
 }
 
+static void put_owner(struct owner *owner)
+{
+    if (--owner->count == 0)
+        free(owner);
+}
+
 static void drop(struct srv_inputs *inputs, struct input *input)
 {
     struct owner *owner = input->owner;
     TAILQ_REMOVE(&inputs->list, input, node);
     inputs->count--;
     owner->bytes -= input->bytes;
-    if (--owner->count == 0)
-        free(owner);
+    put_owner(owner);
     let_go(inputs, input);
 }
 
@@ -101,21 +107,25 @@ static struct input *choose(const struct srv_inputs *inputs, const struct owner 
     return chosen;
 }
 
-/* The owner of that name; NULL where there is no memory for it. */
+/* The owner of that name, counted once more; NULL where there is no memory for it. */
 static struct owner *find_owner(const struct srv_inputs *inputs, const char *name)
 {
     const struct input *input;
     TAILQ_FOREACH(input, &inputs->list, node)
-        if (strcmp(input->owner->name, name) == 0)
+        if (strcmp(input->owner->name, name) == 0) {
+            input->owner->count++;
             return input->owner;
+        }
     struct owner *owner = calloc(1, sizeof *owner);
-    if (owner != NULL)
-        snprintf(owner->name, sizeof owner->name, "%s", name);
+    if (owner == NULL)
+        return NULL;
+    snprintf(owner->name, sizeof owner->name, "%s", name);
+    owner->count = 1;
     return owner;
 }
 
 /* Whether the input has room beside those that requests hold. */
-static bool fits_beside_held(const struct srv_inputs *inputs, const struct input *new)
+static bool fits_beside_held(const struct srv_inputs *inputs, const struct input *added)
 {
     const struct input *input;
     size_t bytes = inputs->bytes, count = inputs->count;
@@ -124,21 +134,18 @@ static bool fits_beside_held(const struct srv_inputs *inputs, const struct input
             bytes -= input->bytes;
             count--;
         }
-    return bytes <= inputs->limit - new->bytes &&count < SRV_MAX_INPUTS;
+    return count < SRV_MAX_INPUTS && bytes <= inputs->limit - added->bytes;
 }
 
-/* Lists the input for its owner, where room for it can be made. */
+/* Lists the input for its owner, counted by find_owner, where room for it can be made. */
 static bool insert(struct srv_inputs *inputs, struct input *input, struct owner *owner)
 {
     struct input *first;
     if (!fits_beside_held(inputs, input))
         return false;
-    owner->count++; /* so that it outlives its inputs that go */
     while (inputs->count >= SRV_MAX_INPUTS || inputs->bytes > inputs->limit - input->bytes) {
-        if ((first = choose(inputs, owner)) == NULL) {
-            owner->count--;
+        if ((first = choose(inputs, owner)) == NULL)
             return false;
-        }
         drop(inputs, first);
     }
     TAILQ_INSERT_HEAD(&inputs->list, input, node);
@@ -209,8 +216,8 @@ enum srv_error_code srv_inputs_keep(struct srv_request *request, const char *dig
     const bool known = find(inputs, request->key.name, digest) != NULL;
     struct owner *owner = known ? NULL : find_owner(inputs, request->key.name);
     const bool kept = owner != NULL && insert(inputs, input, owner);
-    if (owner != NULL && owner->count == 0)
-        free(owner);
+    if (owner != NULL && !kept)
+        put_owner(owner);
     unlock(inputs);
     if (!kept)
         free(input);
@@ -227,7 +234,7 @@ enum srv_error_code srv_inputs_find(struct srv_tensor *out, struct srv_request *
         return srv_fail(error, SRV_E_UNSUPPORTED, param, "%s cannot be an input here", param);
     struct srv_input_ref *ref = srv_arena_alloc(&request->arena, 1, sizeof *ref);
     if (ref == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for the input");
     pthread_mutex_lock(&request->inputs->lock);
     struct input *input = find(request->inputs, request->key.name, digest);
     if (input != NULL)
