@@ -14,7 +14,7 @@ import { InputError, numbersOf } from "./files.js";
 import * as sources from "./source.js";
 
 const NAME = "demo";
-const LONGEST = 600; // characters of a sentence
+export const LONGEST = 600; // characters of a sentence
 
 /** The model of the page's files, as /models has it; the fingerprint is of weights and caches in f32. */
 export const FINGERPRINT = "fbefb79c6e7e0fe9";
@@ -133,7 +133,7 @@ export async function sentenceSource(text, signal) {
     const supply = new SentenceSupply({ title: `“${fitted(text, 48, (part) => part.length)}”`, labels: trimmed, length: labels.length,
         taken });
     const source = sources.rowsSource(servedDemo(), supply);
-    return Object.assign(source, { next, told: shown.heads, about: shown.about });
+    return Object.assign(source, { next, told: shown.heads });
 }
 
 // ---- What is said of a head ---------------------------------------------------------------------

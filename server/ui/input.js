@@ -417,7 +417,7 @@ function sentenceLine() {
     };
     const button = (text, testid, onclick) =>
         el("button", { type: "button", data: { testid }, onclick }, text);
-    controls.sentence = el("input", { type: "text", spellcheck: "false", maxlength: 600,
+    controls.sentence = el("input", { type: "text", spellcheck: "false", maxlength: demos.LONGEST,
         "aria-label": "Sentence", data: { testid: "input-sentence" }, oninput: typed });
     controls.demo = el("div", { class: "demo", hidden: true },
         controls.sentence, button("Try another sentence", "another", another),
