@@ -146,17 +146,22 @@ const share = (weight) => `${Math.round(100 * weight)} %`;
  */
 export function cellSentence(picture, { row, column }) {
     const weight = picture.valueAt(row, column);
+    const [likeliest] = picture.source.next;
     const label = (at) => `“${picture.columnLabel(at)}”`;
     const before = column > 0 && picture.columnLabel(column - 1) === picture.rowLabel(row)
         && column - 1 !== row;
     const why = before ? `, which followed ${label(column - 1)} the last time` : "";
+    const then = row === picture.rows - 1 && likeliest?.text.trim() === picture.columnLabel(column)
+        ? `; the model expects it next (${share(likeliest.probability)})` : "";
     return `In the ringed cell “${picture.rowLabel(row)}” (row ${row}) gives ${share(weight)} of its ` +
-        `weight to ${label(column)} (column ${column})${why}.`;
+        `weight to ${label(column)} (column ${column})${why}${then}.`;
 }
 
 /** @returns {{row: number, column: number}} the cell that shows best what a head does */
 export function tellingCell(picture, targets) {
     const last = picture.rows - 1;
+    if (picture.pattern === "induction" && picture.valueAt(last, targets[last]) >= 0.5)
+        return { row: last, column: targets[last] };
     if (picture.pattern === "sink") return { row: last, column: 0 };
     if (picture.pattern === "previous") return { row: last, column: last - 1 };
     let best = { row: last, column: Math.min(last, picture.columns - 1), weight: -1 };
@@ -205,9 +210,10 @@ export function ownModelDialog() {
 
 /** @returns {HTMLElement} what the model expects next */
 export function expected(next) {
-    const chance = ({ text, probability }) => [el("b", {}, shownText(text.trim() || text)),
-        ` ${share(probability)} `];
-    return el("span", { data: { testid: "next" } }, "next token: ", next.map(chance));
+    const told = next.filter(({ probability }) => probability >= 0.005); // 1 % and more, as shown
+    const chance = ({ text, probability }, i) => [i > 0 ? ", " : null, el("b", {}, shownText(text.trim() || text)),
+        ` ${share(probability)}`];
+    return el("span", { class: "expected", data: { testid: "next" } }, "expected next: ", told.map(chance));
 }
 
 /** @returns {string} the example after the one that is shown */

@@ -251,8 +251,8 @@ class HeadPanel {
         const { pattern } = picture;
         const cell = this.map.selected;
         fill(this.story,
-            el("span", {}, `One of ${heads} attention heads: rows are tokens that look (queries), columns ` +
-                "those looked at (keys), bright cells large weights. "),
+            el("span", {}, `One of ${heads} attention heads of a small language model: each row is a token ` +
+                "that looks (query), bright cells are the tokens it looks at (keys). "),
             el("span", {}, el("b", {}, own?.name ?? pattern), ": ", own?.text ?? `${patterns[pattern][0]}.`, " "),
             cell && picture.valueAt(cell.row, cell.column) !== undefined
                 ? el("span", {}, cellSentence(picture, cell)) : null);

@@ -525,7 +525,8 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    parts.title.textContent = source?.title ?? "All heads";
+    const said = source?.told && el("span", { class: "visually-hidden" }, " over ", source.title);
+    fill(parts.title, source && !said ? source.title : "All heads", said); // its field says it
     parts.mark.hidden = !source?.mark;
     parts.mark.textContent = source?.mark?.split("; ")[0] ?? "";
     if (source === null) return;

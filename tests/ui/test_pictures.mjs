@@ -271,6 +271,8 @@ test("induction and brackets are told by the tokens, from half of the weight on"
     const stats = { pattern: "focused" };
     assert.equal(patternOf(stats, mapOf(again, 0.6), { keyLabels: repeated }), "induction");
     assert.equal(patternOf(stats, mapOf(again, 0.4), { keyLabels: repeated }), "focused");
+    for (const [self, pattern] of [[0.9, "self"], [0.1, "positional"]])
+        assert.equal(patternOf({ pattern: "positional", self }, null, { keyLabels: repeated }), pattern);
     assert.equal(patternOf({ pattern: "sink" }, mapOf(again, 0.6), { keyLabels: repeated }), "sink");
     assert.equal(patternOf(stats, mapOf(again.slice(0, 7), 0.6), { keyLabels: repeated.slice(0, 7) }), "focused",
         "three repeated tokens tell nothing");
@@ -718,18 +720,20 @@ class Client:
 });
 
 /** What drawNumbers writes into cells `width` x `height`, by column: a row of `values`. */
-function numbersIn(values, width, height) {
+function numbersIn(values, width, height, kind) {
     const written = new Map();
     const wide = { ".": 3.1, e: 6.2, "+": 7.5, "−": 7.5, "∞": 8.8 };
     const context = {
         measureText: (text) => ({ width: [...text].reduce((a, c) => a + (wide[c] ?? 6.4), 0) }),
-        fillText: (text, x) => written.set(Math.floor(x / width), { text, x }),
+        fillText(text, x) {
+            written.set(Math.floor(x / width), { text, x, alpha: this.globalAlpha });
+        },
     };
     const picture = { rows: 1, columns: values.length, isHidden: () => false };
     picture.valueAt = (_, column) => values[column];
     const area = { row0: 0, row1: 1, column0: 0, column1: values.length };
     const at = { xOf: (column) => column * width, yOf: (row) => row * height };
-    const scale = { unit: () => 0.5 };
+    const scale = { unit: () => 0.5, kind, high: 2 };
     const map = { area, cell: { width, height }, picture, scale, colors: "violet", ...at };
     frames.drawNumbers(map, context);
     for (const entry of written.values()) entry.width = context.measureText(entry.text).width;
@@ -759,6 +763,9 @@ test("numbers stay within their cells at every zoom, and none loses its exponent
     assert.equal(numbersIn(values, 60, 14).size, 0);
     assert.equal(numbersIn([0.123456], 60, 20).get(0).text, "0.123");
     assert.equal(numbersIn([0.123456], 24, 20).get(0).text, "0.1");
+    const faint = [...numbersIn([0, 0.0011, 0.0009, -0.0011, 2], 60, 20, "linear").values()];
+    assert.deepEqual(faint.map(({ alpha }) => alpha < 1), [true, false, true, false, false],
+        "on a linear scale to 2, a number below a 2000th of it is faint");
 });
 
 test("an SVG is XML with a rectangle for each cell, labels as text and nothing else", async () => {
