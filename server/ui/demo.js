@@ -16,16 +16,17 @@ import * as sources from "./source.js";
 const NAME = "demo";
 export const LONGEST = 600; // characters of a sentence
 
-/** The model of the page's files, as /models has it; the fingerprint is of weights and caches in f32. */
-export const FINGERPRINT = "fbefb79c6e7e0fe9";
-export const SIZES = { num_layers: 4, hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2 };
+/** Those that /models has of the model of the page's files: one for each dtype (f32, bf16, int8, w8a16)
+ *  and kv_dtype (f32, bf16, f16, int8). */
+export const FINGERPRINTS = `
+    fbefb79c6e7e0fe9 fd80a18fb4dfa35b 1545436c93dcc3ee c55d040950053920
+    47b083f76ae23aa4 8b24649e538c2dff 837dff085278c35c 5af601f120a112fb
+    1a00eb82ab8acf36 6d474601633b1db4 a6cf19955a20e1a0 6c4668e9ede773b9
+    ea998717d14d72bd 75d074d3efef49f9 a4ec92264b7f5fcf 5c3a451634d5c8ff`.trim().split(/\s+/);
 
 /** @returns {object|undefined} the model demo, unless another one has that name */
 export function servedDemo() {
-    const model = models().find(({ name }) => name === NAME);
-    if (model?.dtype === "f32" && model.kv_dtype === "f32")
-        return model.fingerprint === FINGERPRINT ? model : undefined;
-    return Object.entries(SIZES).every(([name, size]) => model?.[name] === size) ? model : undefined;
+    return models().find(({ name, fingerprint }) => name === NAME && FINGERPRINTS.includes(fingerprint));
 }
 
 /** Where a script may be taken from is a matter of the page's policy: this one, and no other. */
@@ -56,7 +57,7 @@ class Demo {
         const turn = ++this.#turn;
         const { worker } = this;
         const attend = async ({ layer, rows }) => {
-            const width = SIZES.hidden_size;
+            const { hidden_size: width } = servedDemo();
             const states = { data: rows, shape: [rows.length / width, width] };
             const asked = { model: NAME, layer, hidden_states: states, outputs: ["output"] };
             const { output } = await call("/attend", asked, signal);

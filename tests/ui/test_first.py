@@ -61,24 +61,24 @@ class First(Case):
         self.assertEqual(labels[column - 1], labels[row])  # what followed it the last time
         self.assertNotIn("random", view.page.text("#overview h2"))
 
-    def test_the_page_knows_the_model_of_its_files(self):
-        served = {}
-        for dtype in ("f32", "int8"):  # with int8 its sizes decide
-            found = start([{"name": "demo", "path": str(DEMO)}], dtype=dtype)
-            self.assertEqual(self.opened(url=found.url).settings()["sentence"], FACTS["examples"][0])
-            served[dtype] = self.client(found).get("/models")["models"][0]
-        page = self.page(self.daemon.url)
-        told = page.evaluate("import('/ui/demo.js').then(({ FINGERPRINT, SIZES }) =>"
-                             " ({ FINGERPRINT, SIZES }))")
-        self.assertEqual(told["FINGERPRINT"], served["f32"]["fingerprint"])
-        self.assertEqual(told["SIZES"], {name: served["int8"][name] for name in told["SIZES"]})
+    def test_the_page_knows_the_model_of_its_files_whatever_it_is_kept_as(self):
+        kept = [(dtype, kv_dtype) for dtype in ("f32", "bf16", "int8", "w8a16")
+                for kv_dtype in ("f32", "bf16", "f16", "int8")]
+        found = start([{"name": "-".join(both), "path": str(DEMO), "dtype": both[0],
+                        "kv_dtype": both[1]} for both in kept])
+        served = self.client(found).get("/models")["models"]
+        told = self.page(self.daemon.url).evaluate(
+            "import('/ui/demo.js').then(({ FINGERPRINTS }) => FINGERPRINTS)")
+        self.assertEqual(told, [model["fingerprint"] for model in served])
+        found = start([{"name": "demo", "path": str(DEMO)}], dtype="int8", kv_dtype="bf16")
+        self.assertEqual(self.opened(url=found.url).settings()["sentence"], FACTS["examples"][0])
 
     def test_another_model_named_demo_is_shown_as_any_other(self):
         sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
                  "num_hidden_layers": 4}
-        for dtype, changed in (("f32", {}), ("int8", {"num_key_value_heads": 4})):
+        for dtype in ("f32", "int8", "bf16"):
             with self.subTest(dtype=dtype):
-                other = start([{"name": "demo", "random": sizes | changed}], dtype=dtype)
+                other = start([{"name": "demo", "random": sizes}], dtype=dtype)
                 view = View(self.page(), other.url).open().wait_source("random")
                 view.wait_overview(LAYERS * HEADS)
                 self.assertNotIn("sentence", view.settings())
