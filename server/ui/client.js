@@ -85,6 +85,16 @@ export function unlessAborted(signal, work) {
     return Promise.race([work, stop]);
 }
 
+let carried = 0; // bytes a millisecond, of the last large reply once it had begun
+
+globalThis.PerformanceObserver && new PerformanceObserver((list) => {
+    for (const { encodedBodySize: size, responseStart, responseEnd } of list.getEntries())
+        if (size >= 1e5) carried = size / Math.max(1, responseEnd - responseStart);
+}).observe({ type: "resource" });
+
+/** @returns {number} bytes that the way from the daemon carries in so many milliseconds */
+export const bytesIn = (milliseconds) => carried * milliseconds;
+
 // ---- Rows that are sent once ------------------------------------------------------------------
 
 const KEPT_FROM = 65536; // bytes of rows that are worth a request of their own

@@ -9,6 +9,7 @@ import { importance, showBefore, showChange } from "./ablation.js";
 import { fitted } from "./axes.js";
 import { listen, integers, set, settings } from "./address.js";
 import { largestOf, mapNamed, scaleOf } from "./colors.js";
+import { bytesIn } from "./client.js";
 import { CompareView } from "./compare.js";
 import { layerControls, pictureControls, statisticsTable } from "./controls.js";
 import { cellSentence, tellingCell } from "./demo.js";
@@ -18,16 +19,17 @@ import { shortest } from "./formats.js";
 import { Heatmap, showLegend } from "./heatmap.js";
 import { LinesView } from "./lines.js";
 import { NeuronView } from "./neurons.js";
-import { Picture } from "./picture.js";
+import { MOST_BYTES, Picture } from "./picture.js";
 import { successors } from "./rows.js";
 import { current, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
 import { patterns } from "./words.js";
 
 // Work that goes with the head that is open.
-const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change",
+const FOLLOWING = ["statistics", "sums", "detail", "cell", "ahead", "neurons", "compare", "change",
     "before"];
 const STALE_MS = 300; // after which the map of the head before is hidden while the next one comes
+const CALL_MS = 100; // that a call for rows may take beside what is computed
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
 /** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
@@ -83,6 +85,7 @@ class HeadPanel {
         section.addEventListener("keydown", (event) => this.key(event));
         this.keepArea = afterPause((area) => this.note({ area }), 250);
         this.fetchRow = oneByOne((row) => this.loadRow(row));
+        this.fetchAhead = oneByOne((row) => this.loadAhead(row));
         this.fetchDetail = afterPause(
             oneByOne(() => this.loadDetail()),
             200,
@@ -388,6 +391,7 @@ class HeadPanel {
         Object.assign(this.cell.dataset, { row, column });
         const value = picture.valueAt(row, column);
         if (value === undefined) this.fetchRow(row);
+        else if (!picture.whole) this.fetchAhead(row);
         const query = `query ${named(row, picture.rowLabel(row))}`;
         const key =
             column < picture.keys
@@ -409,13 +413,22 @@ class HeadPanel {
         const { picture } = this;
         if (!picture || row >= picture.rows) return;
         const done = await run("cell", `Row ${row}`, async (signal) => {
-            await picture.fetchRow(row, signal);
+            await picture.fetchRow(row, signal, bytesIn(CALL_MS));
             return true;
         });
         if (!done || this.picture !== picture) return;
         this.describe();
         this.map.draw();
         if (this.map.selected?.row === row) this.say(this.cell.textContent);
+    }
+
+    /** Where the link is quick, fetches rows that the pointer will come to next. */
+    async loadAhead(row) {
+        const { picture } = this;
+        const by = Math.sign(row - (this.lastRow ?? row)) || 1;
+        this.lastRow = row;
+        if (!picture || bytesIn(CALL_MS) < MOST_BYTES) return;
+        await run("ahead", "", async (signal) => picture.fetchAhead(row, by, signal));
     }
 
     moved(area) {

@@ -6,7 +6,8 @@
 Random models of the sizes that the page is made for, rows from files as a user chooses them.  Times
 are taken in the page: from the choice of the file (rows are there) to the frame in which all
 thumbnails, or the map of one head, are painted; from a pointer's event to the text of its cell;
-between frames while the map is zoomed and moved.  Chromium paints without a GPU here.
+between frames while the map is zoomed and moved.  Then what a visitor does first, with the bytes
+that each task sends and gets.  Chromium paints without a GPU here.
 """
 import os
 import pathlib
@@ -52,6 +53,7 @@ THUMBNAILS = f"""(all) => {{
 COUNT = """(() => {
     const plain = window.fetch;
     window.attndSent = [];
+    performance.setResourceTimingBufferSize(10000);
     window.fetch = (url, init) => {
         window.attndSent.push(init?.body?.byteLength ?? init?.body?.size ?? init?.body?.length ?? 0);
         return plain(url, init);
@@ -249,11 +251,60 @@ def first():
     return not faults
 
 
+# Task: what a visitor does, and what is there when it is done.
+TASKS = {
+    "another sentence": (lambda view: view.page.click("another"),
+                         lambda view: view.page.wait_for("next", "(e) => !/lamp/.test(e.textContent)")),
+    "a letter more": (lambda view: (view.page.click("input-sentence"), view.page.press("End"),
+                                    view.page.type(" e")),
+                      lambda view: view.page.wait_for("#overview h2", "(h) => / e”/.test(h.textContent)")),
+    "another head": (lambda view: view.page.click("head-1-3"), lambda view: view.wait_map(1, 3)),
+    "switch the head off": (lambda view: view.page.click("off-this"), lambda view: view.page.wait_for(
+        "change", r"(text) => /\d %/.test(text.textContent)")),
+    "compare before and after": (lambda view: view.page.click("before-compare"), lambda view:
+                                 view.page.wait_for("compare-note", "(e) => /Largest/.test(e.textContent)")),
+}
+
+
+def tasks():
+    """Prints the bytes of the first visit, and of what a visitor then does; true where all is well."""
+    daemon = case.start([{"name": "demo", "path": str(case.TOP / "examples" / "demo")}])
+    page = Page(case.browser(), width=1280, height=800)
+    view = View(page, daemon.url).open()
+    idle = "document.querySelector('#progress').hidden && document.querySelector('.all-heads')" \
+           ".ariaBusy === 'false'"
+    page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)", 60)
+    page.wait(idle, "all heads")
+    came = [(reply["url"], reply["bytes"]) for reply in page.replies.values()]
+    data = sum(size for url, size in came if "/ui/demo" in url and not url.endswith(".js"))
+    calls = sum(size for url, size in came if "/ui/" not in url and not url.endswith("/"))
+    print(f"first visit: {len(came)} requests, {sum(size for _, size in came) / 1000:.0f} kB: the model "
+          f"{data / 1000:.0f} kB, calls {calls / 1000:.0f} kB, the page the rest", flush=True)
+    page.evaluate(COUNT)
+    for name, (act, done) in TASKS.items():
+        before = len(page.replies)
+        page.evaluate("void (window.attndSent.length = 0)")
+        begin = time.monotonic()
+        act(view)
+        done(view)
+        took = time.monotonic() - begin
+        page.wait(idle, "what comes after")
+        replies = list(page.replies.values())[before:]
+        print(f"{name}: {1000 * took:.0f} ms, {len(replies)} requests, "
+              f"{sum(page.evaluate('window.attndSent')) / 1000:.0f} kB sent, "
+              f"{sum(reply['bytes'] for reply in replies) / 1000:.0f} kB got", flush=True)
+    faults = page.faults()
+    print(*faults, sep="\n", end="")
+    page.close()
+    daemon.stop()
+    return not faults
+
+
 def main(names):
     """Measures the first visit and the named sizes, or all; returns the exit status."""
-    print(f"{case.browser().version}, {os.cpu_count()} CPUs", flush=True)
+    print(f"{case.browser().version}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}", flush=True)
     try:
-        good = [first()]
+        good = [first(), tasks()]
         good += [Bench(name).run() for name in names or SIZES]
     finally:
         case.end()

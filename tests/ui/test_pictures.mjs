@@ -486,6 +486,28 @@ test("a large map is pooled, and no reply of it is above 8 MB", async () => {
     assert.equal(picture.rowValues(4000), undefined, "rows that were used last stay");
 });
 
+test("rows ahead of the pointer are fetched once, in few calls, and a slow link takes few", async () => {
+    const source = sourceOf(4096);
+    const picture = await new pictures.Picture(source, what).fetch([700, 700]);
+    await picture.fetchRow(2000, undefined, 200000);
+    const slow = source.calls[1].rows;
+    assert.ok(slow.includes(2000) && 4 * slow.length * 4097 <= 220000);
+    source.calls.length = 0;
+    for (let row = 2000; row < 3500; row += 10) {
+        await picture.fetchAhead(row, 1);
+        assert.ok(picture.rowValues(row + 10), `${row + 10} is there before the pointer`);
+    }
+    assert.ok(source.calls.length <= 5 && source.calls.every(({ rows }) => 4 * rows.length * 4097 <= 8e6));
+    const asked = source.calls.flatMap(({ rows }) => rows);
+    assert.equal(new Set(asked).size, asked.length, "no row twice");
+    await picture.fetchAhead(2100, -1);
+    assert.ok(source.calls.at(-1).rows.every((row) => row < 2100));
+    source.calls.length = 0;
+    const ahead = picture.fetchAhead(0, 1);
+    await Promise.all([ahead, picture.fetchRow(5)]);
+    assert.equal(source.calls.length, 1, "what is on its way is waited for");
+});
+
 test("raw scores exist for each pair; masked ones are hidden", async () => {
     const source = sourceOf(5, { ...layer, bias_kv: false });
     const scores = { data: new Float32Array(25).fill(-2), shape: [1, 5, 5] };
