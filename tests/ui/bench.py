@@ -23,6 +23,7 @@ import numpy  # noqa: E402
 
 import case  # noqa: E402
 from page import Page  # noqa: E402
+from tunnel import Tunnel  # noqa: E402
 from view import PAINTED, View  # noqa: E402
 
 # name: tokens, specification, whether a head is opened too
@@ -257,7 +258,8 @@ TASKS = {
                          lambda view: view.page.wait_for("next", "(e) => !/lamp/.test(e.textContent)")),
     "a letter more": (lambda view: (view.page.click("input-sentence"), view.page.press("End"),
                                     view.page.type(" e")),
-                      lambda view: view.page.wait_for("#overview h2", "(h) => / e”/.test(h.textContent)")),
+                      lambda view: view.page.wait("import('/ui/source.js').then(({ current }) =>"
+                                                " current().keyLabels.at(-1) === 'e')", "the letter")),
     "another head": (lambda view: view.page.click("head-1-3"), lambda view: view.wait_map(1, 3)),
     "switch the head off": (lambda view: view.page.click("off-this"), lambda view: view.page.wait_for(
         "change", r"(text) => /\d %/.test(text.textContent)")),
@@ -266,19 +268,19 @@ TASKS = {
 }
 
 
-def tasks():
+def tasks(way, url):
     """Prints the bytes of the first visit, and of what a visitor then does; true where all is well."""
-    daemon = case.start([{"name": "demo", "path": str(case.TOP / "examples" / "demo")}])
     page = Page(case.browser(), width=1280, height=800)
-    view = View(page, daemon.url).open()
+    view, begin = View(page, url).open(), time.monotonic()
     idle = "document.querySelector('#progress').hidden && document.querySelector('.all-heads')" \
            ".ariaBusy === 'false'"
     page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)", 60)
+    took = time.monotonic() - begin
     page.wait(idle, "all heads")
     came = [(reply["url"], reply["bytes"]) for reply in page.replies.values()]
     data = sum(size for url, size in came if "/ui/demo" in url and not url.endswith(".js"))
     calls = sum(size for url, size in came if "/ui/" not in url and not url.endswith("/"))
-    print(f"first visit: {len(came)} requests, {sum(size for _, size in came) / 1000:.0f} kB: the model "
+    print(f"{way}first visit: {1000 * took:.0f} ms, {len(came)} requests, {sum(size for _, size in came) / 1000:.0f} kB: the model "
           f"{data / 1000:.0f} kB, calls {calls / 1000:.0f} kB, the page the rest", flush=True)
     page.evaluate(COUNT)
     for name, (act, done) in TASKS.items():
@@ -290,21 +292,30 @@ def tasks():
         took = time.monotonic() - begin
         page.wait(idle, "what comes after")
         replies = list(page.replies.values())[before:]
-        print(f"{name}: {1000 * took:.0f} ms, {len(replies)} requests, "
+        print(f"{way}{name}: {1000 * took:.0f} ms, {len(replies)} requests, "
               f"{sum(page.evaluate('window.attndSent')) / 1000:.0f} kB sent, "
               f"{sum(reply['bytes'] for reply in replies) / 1000:.0f} kB got", flush=True)
     faults = page.faults()
     print(*faults, sep="\n", end="")
     page.close()
-    daemon.stop()
     return not faults
+
+
+def both_ways():
+    """The tasks beside the daemon, then over a way of 20 Mbit/s."""
+    daemon = case.start([{"name": "demo", "path": str(case.TOP / "examples" / "demo")}])
+    tunnel = Tunnel(daemon.url)
+    good = [tasks("", daemon.url), tasks("20 Mbit/s: ", tunnel.url)]
+    tunnel.close()
+    daemon.stop()
+    return all(good)
 
 
 def main(names):
     """Measures the first visit and the named sizes, or all; returns the exit status."""
     print(f"{case.browser().version}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}", flush=True)
     try:
-        good = [first(), tasks()]
+        good = [first(), both_ways()]
         good += [Bench(name).run() for name in names or SIZES]
     finally:
         case.end()
