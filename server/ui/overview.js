@@ -112,6 +112,7 @@ function load({ maps = true } = {}) {
 /** Keeps and paints the reply of a layer. */
 function take(layer, { attention_weights: maps, head_stats: stats }) {
     const [, rows, columns] = maps?.shape ?? [];
+    source.stats.set(layer, { queries: source.queries, heads: stats });
     for (const entry of heads.filter((head) => head.layer === layer)) {
         entry.stats = stats[entry.head];
         if (maps) {

@@ -120,12 +120,15 @@ export class Picture {
         return tensor;
     }
 
-    /** Fetches the head's statistics, for which the daemon computes all heads, and a small map's
-     *  weights, which tell its pattern; a head that is off has both all the same. */
+    /** Fetches the head's statistics, for which the daemon computes all heads, unless they are there,
+     *  and a small map's weights, which tell its pattern; a head that is off has both all the same. */
     async fetchStats(signal) {
         const { rows, columns, head } = this;
         const { head_mask, ...fields } = this.fields;
         const isSmall = Math.max(rows, columns) <= MOST_TOLD;
+        const known = this.source.stats?.get(this.layer);
+        if (!isSmall && known?.queries === rows && Object.keys(fields).length === 0)
+            return (this.stats = known.heads[head]);
         const outputs = isSmall ? ["head_stats", "attention_weights"] : ["head_stats"];
         const asked = { ...fields, outputs, heads: [head], plain: true };
         const reply = await this.source.call(this.layer, asked, signal);

@@ -506,6 +506,13 @@ test("rows ahead of the pointer are fetched once, in few calls, and a slow link 
     const ahead = picture.fetchAhead(0, 1);
     await Promise.all([ahead, picture.fetchRow(5)]);
     assert.equal(source.calls.length, 1, "what is on its way is waited for");
+    source.stats = new Map([[what.layer, { queries: 4096, heads: [{}, { pattern: "sink" }] }]]);
+    const plain = new pictures.Picture(source, { ...what, head: 1, fields: { head_mask: [1, 0] } });
+    assert.equal((await plain.fetchStats()).pattern, "sink", "all heads have asked for them");
+    assert.equal(source.calls.length, 1);
+    const changed = new pictures.Picture(source, { ...what, head: 1, fields: { softcap: 3 } });
+    await changed.fetchStats();
+    assert.equal(source.calls.length, 2, "of a layer that is changed they are others");
 });
 
 test("raw scores exist for each pair; masked ones are hidden", async () => {
