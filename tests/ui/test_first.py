@@ -6,7 +6,7 @@ import numpy
 
 import axe
 from case import TOP, Case, directory, start
-from test_looks import MISPLACED, THEMES, WIDTHS
+from test_looks import CUT, MISPLACED, THEMES, WIDTHS
 from view import View
 
 DEMO = TOP / "examples" / "demo"
@@ -218,12 +218,13 @@ class First(Case):
     def test_first_screen_looks_right_at_every_width_in_both_themes(self):
         view = self.opened().wait_overview(LAYERS * HEADS)
         view.page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)")
-        for width in WIDTHS:
-            view.page.size(width, 800)
+        for width, height, ratio in [*((width, 800, 1) for width in WIDTHS), (640, 400, 2)]:
+            view.page.size(width, height, ratio)  # the last: 1280 x 800 at 200 %
             for theme in THEMES:
                 view.page.theme(theme)
                 view.page.evaluate("new Promise((done) => requestAnimationFrame(() =>"
                                    " requestAnimationFrame(done)))")
                 self.assertEqual(view.page.evaluate(f"({MISPLACED})()"), [], (width, theme))
+                self.assertEqual(view.page.evaluate(f"({CUT})()"), [], (width, theme))
                 if axe.AXE:
                     self.assertEqual(axe.findings(view.page), [], (width, theme))
