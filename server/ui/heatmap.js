@@ -335,7 +335,8 @@ export class Heatmap {
 /** Shows the legend of a picture's scale and colours in `host`. */
 export function showLegend(host, { scale, colors }, picture) {
     const width = Math.max(180, Math.min(360, 0.36 * (host.clientWidth || 800)));
-    const note = `${picture.kind === "weights" ? "weight" : "score"}, ${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
+    const meant = picture.kind === "weights" ? "weight" : picture.stage === "difference" ? "difference" : "score";
+    const note = `${meant}, ${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
     const { map } = picture;
     const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
     const pooled = picture.whole ? "" : `largest of ${block.join(" × ")} cells, exact when near`;
