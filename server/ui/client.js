@@ -7,6 +7,7 @@
  * cookies and the HTTP authentication of the page's own origin.
  */
 import { AttnError, Client } from "./attn-client.mjs";
+import { sha256 } from "./formats.js";
 
 const STORED = "attnd-api-key";
 const TIMEOUT_MS = 600000; // of one call; people cancel earlier
@@ -110,8 +111,7 @@ async function keep({ data, shape, datatype = "FP32" }) {
     const body = new Uint8Array(head.length + bytes.length);
     body.set(new TextEncoder().encode(head));
     body.set(bytes, head.length);
-    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", body));
-    const input = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    const input = await sha256(body);
     const headers = { "Content-Type": "application/octet-stream",
         "Inference-Header-Content-Length": String(head.length) };
     try {

@@ -6,7 +6,7 @@
  * what each key receives (below), the selected column and the sinks (right). The class shows a
  * Picture (picture.js), and tells its owner what is pointed at; what is fetched is the owner's.
  */
-import { imageOf } from "./colors.js";
+import { imageOf, largestOf, mapNamed, scaleOf } from "./colors.js";
 import { byId, el, fill, numberText, perFrame } from "./dom.js";
 import { FONT, GAP, STRIP, drawMap } from "./drawing.js";
 import { follow } from "./gestures.js";
@@ -331,6 +331,17 @@ export class Heatmap {
 }
 
 // ---- Legend -----------------------------------------------------------------------------------
+
+/** Scale and colours of a picture by the settings `now`; what a sink takes is on the scale too. */
+export function looksOf(picture, now) {
+    const diverging = picture.kind === "scores";
+    const { values } = picture.map;
+    let scale = scaleOf(now.scale, values, { diverging });
+    const high = largestOf(picture.sinks ?? []);
+    if (high > scale.high && !scale.clipped)
+        scale = scaleOf(now.scale, values, { diverging, high });
+    return { scale, colors: mapNamed(now.colors, diverging) };
+}
 
 /** Shows the legend of a picture's scale and colours in `host`. */
 export function showLegend(host, { scale, colors }, picture) {
