@@ -61,7 +61,7 @@ def shoot(page, scene, into, height, top=None):
             path = into / f"{'-'.join(filter(None, parts))}.png"
             page.screenshot(path)
             subprocess.run(["pngquant", "--force", "--skip-if-larger", "--strip", "--nofs", "--ext",
-                            ".png", "32" if scene == "lines" else "64" if other else "128", str(path)], check=False)
+                            ".png", "32" if other or scene == "lines" else "128", str(path)], check=False)
             files.append(path)
     return files
 
@@ -79,6 +79,7 @@ def heads(page, url, into):
     view, files = View(page, url), []
     for scene, ((layer, head), settings, top, height) in SCENES.items():
         page.size(1280, height)
+        page.open("about:blank")
         view.open(layer=layer, head=head).capture(CAPTURE)
         view.wait_source("capture.safetensors").wait_overview(16).wait_map(layer, head)
         page.on("input-panel", "(element) => { element.open = false; }")
