@@ -526,8 +526,9 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    const said = source?.told && el("span", { class: "visually-hidden" }, " over ", source.title);
-    fill(parts.title, source && !said ? source.title : "All heads", said); // its field says it
+    const told = source?.told && [el("span", { class: "how" }, " layers down, heads across: click one"),
+        el("span", { class: "visually-hidden" }, " over ", source.title)]; // which its field says
+    fill(parts.title, source && !told ? source.title : "All heads", told);
     parts.mark.hidden = !source?.mark;
     parts.mark.textContent = source?.mark?.split("; ")[0] ?? "";
     if (source === null) return;

@@ -60,6 +60,8 @@ class First(Case):
         labels = self.source(view, "source.keyLabels")
         self.assertEqual(labels[column - 1], labels[row])  # what followed it the last time
         self.assertNotIn("random", view.page.text("#overview h2"))
+        self.assertIn("layers down, heads across: click one", view.page.text("#overview h2"))
+        self.assertIn("attention viewer", view.page.text("header h1"))
 
     def test_the_page_knows_the_model_of_its_files_whatever_it_is_kept_as(self):
         kept = [(dtype, kv_dtype) for dtype in ("f32", "bf16", "int8", "w8a16")
