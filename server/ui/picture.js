@@ -47,6 +47,7 @@ export function columnOf({ values, rows, columns }, share, count) {
 export class Picture {
     #pieces = []; // {first, end, values} of exact rows, the piece used last at the end
     #coming = null; // {first, end, done} of the piece that is read ahead
+    #refused = false; // reading ahead has failed once; rows are then fetched as they are asked for
 
     /**
      * @param {import("./source.js").Source} source
@@ -276,9 +277,9 @@ export class Picture {
         const count = this.#rowsIn(MOST_BYTES);
         const missing = Array.from({ length: count }, (_, i) => row + by * (i + 1))
             .find((next) => next >= 0 && next < this.rows && !this.rowValues(next));
-        if (missing === undefined) return;
+        if (missing === undefined || this.#refused) return;
         const first = by > 0 ? missing : missing - count + 1;
-        const done = this.#fetchPiece(first, first + count, signal).catch(() => {});
+        const done = this.#fetchPiece(first, first + count, signal).catch(() => (this.#refused = true));
         this.#coming = { first, end: first + count, done };
         await done;
         this.#coming = null;

@@ -506,6 +506,13 @@ test("rows ahead of the pointer are fetched once, in few calls, and a slow link 
     const ahead = picture.fetchAhead(0, 1);
     await Promise.all([ahead, picture.fetchRow(5)]);
     assert.equal(source.calls.length, 1, "what is on its way is waited for");
+    const { call } = source;
+    source.call = () => (source.calls.push(null), Promise.reject(new Error("reply_too_large")));
+    for (let i = 0; i < 3; i++) await picture.fetchAhead(800, 1);
+    assert.equal(source.calls.length, 2, "a failure is not tried at each move of the pointer");
+    await assert.rejects(picture.fetchRow(1200), /too_large/, "an error of a row that is asked for is told");
+    source.call = call;
+    source.calls.length = 1;
     source.stats = new Map([[what.layer, { queries: 4096, heads: [{}, { pattern: "sink" }] }]]);
     const plain = new pictures.Picture(source, { ...what, head: 1, fields: { head_mask: [1, 0] } });
     assert.equal((await plain.fetchStats()).pattern, "sink", "all heads have asked for them");
