@@ -177,6 +177,8 @@ check_confinement() {
     inside journalctl --no-pager -o cat -u attnd.service >"$work/journal"
     ! grep -F '"level":"error"' "$work/journal" || fail "it logged errors"
     passed "it runs as attnd without capabilities, and logs no error"
+    nsenter --target "$init" --net tests/tools/knows_demo.sh "http://127.0.0.1:$port" || fail "the page of the package"
+    passed "its page opens on the package's model demo"
 }
 
 model='{"name":"tiny","random":{"hidden_size":16,"num_attention_heads":2,"seed":1}}'
