@@ -89,8 +89,9 @@ export function unlessAborted(signal, work) {
 let carried = 0; // bytes a millisecond, of the last large reply once it had begun
 
 globalThis.PerformanceObserver && new PerformanceObserver((list) => {
-    for (const { encodedBodySize: size, responseStart, responseEnd } of list.getEntries())
-        if (size >= 1e5) carried = size / Math.max(1, responseEnd - responseStart);
+    for (const { transferSize: size, responseStart, responseEnd } of list.getEntries())
+        if (size >= 1e5) // what a cache gives is not carried
+            carried = size / Math.max(1, responseEnd - responseStart);
 }).observe({ type: "resource" });
 
 /** @returns {number} bytes that the way from the daemon carries in so many milliseconds */

@@ -267,7 +267,7 @@ export class Picture {
         this.#use(row);
         if (this.rowValues(row)) return;
         const spare = this.#rowsIn(Math.min(bytes || PIECE_BYTES, MOST_BYTES)) >> 1;
-        await this.#fetchPiece(row - spare, row + spare + 1, signal);
+        await this.#fetchPiece(row - spare, row + Math.max(1, spare), signal);
     }
 
     /** Reads rows ahead of a pointer that is in `row`, upwards (`by` -1) or downwards (1), where

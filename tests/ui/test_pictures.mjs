@@ -491,6 +491,8 @@ test("rows ahead of the pointer are fetched once, in few calls, and a slow link 
     const picture = await new pictures.Picture(source, what).fetch([700, 700]);
     await picture.fetchRow(2000, undefined, 200000);
     const slow = source.calls[1].rows;
+    await picture.fetchRow(3000, undefined, 1e9);
+    assert.ok(4 * source.calls[2].rows.length * 4097 <= 8e6);
     assert.ok(slow.includes(2000) && 4 * slow.length * 4097 <= 220000);
     source.calls.length = 0;
     for (let row = 2000; row < 3500; row += 10) {
