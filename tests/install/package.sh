@@ -209,7 +209,7 @@ check_session() {
 
 # Two shards beside each other: names, ports and directories of their own, one configuration.
 check_shards() {
-    local shard id kept before=()
+    local shard id kept models before=()
     ! inside systemctl start attnd@a.service 2>/dev/null || fail "a shard without its file is started"
     for shard in a b; do
         port=$((port + 1))
@@ -228,11 +228,12 @@ check_shards() {
         port=$((port + 1))
         ask GET "/sessions/$id" | grep -q '"length":1' || fail "the session $id after a restart"
     done
+    models=$(ask GET /models | grep -o '"fingerprint"' | wc -l)
     port=8080
     kept=$(inside sh -c 'stat -c %U:%a /var/cache/attnd && ls /var/cache/attnd/*.weights | wc -l' | paste -sd ' ')
-    [ "$kept" = "attnd:700 1" ] || fail "the shards' weights: owner, mode and files are $kept"
+    [ "$kept" = "attnd:700 $models" ] || fail "the weights of $models models: owner, mode and files are $kept"
     inside systemctl stop attnd@a.service attnd@b.service
-    passed "attnd@a and attnd@b: a port, a directory and sessions of their own, also after a restart, and one file of weights"
+    passed "attnd@a and attnd@b: a port, a directory and sessions of their own, also after a restart, and one file of weights of each model"
 }
 
 check_unit() {
