@@ -132,8 +132,13 @@ class Firefox:
         return found[ELEMENT]
 
     def click(self, testid):
-        """Clicks an element, scrolled into view."""
-        self.call("WebDriver:ElementClick", id=self.find(testid))
+        """Clicks an element, scrolled into view; it is found anew where the page has replaced it."""
+        for tries in range(5, 0, -1):
+            try:
+                return self.call("WebDriver:ElementClick", id=self.find(testid))
+            except Failure as error:
+                if "stale element" not in str(error) or tries == 1:
+                    raise
 
     def type(self, testid, text):
         """Types into an element, or gives a file input a path."""

@@ -63,6 +63,7 @@ class InFirefox(Case):
         self.assertTrue(page.evaluate(f"return {field}.scrollHeight <= {field}.clientHeight + 1"))
         page.type("input-sentence", " lamp and a")
         page.wait(shown("next", "/%/") + " && /lamp\\+and\\+a|lamp%20and%20a/.test(location.hash)")
+        self.settled(page)
         page.click("head-2-3")
         page.wait(shown("head-title", "/Layer 2, head 3: previous/"))
 
