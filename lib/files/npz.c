@@ -28,9 +28,10 @@ struct attn_npz {
     char *names;
     struct array *arrays; /* [count], by name; with room for `members` */
     size_t count, members, names_bytes;
-    const struct array *ordered; /* the array in Fortran's order whose numbers are in `numbers` */
-    float *numbers;              /* in C order, until the last of them has been read */
-    size_t most_numbers;         /* that it will have room for, of the arrays that were found */
+    const struct array
+        *transposed;     /* the array in Fortran's order whose numbers are in `numbers` */
+    float *numbers;      /* in C order, until the last of them has been read */
+    size_t most_numbers; /* that it will have room for, of the arrays that were found */
     union {
         double doubles[CHUNK];
         uint16_t halves[CHUNK];
@@ -373,12 +374,12 @@ static size_t c_index(const struct attn_tensor_entry *entry, size_t i, size_t co
 }
 
 /* Reads all of an array in Fortran's order, `count` elements, into npz->numbers. */
-static enum attn_status order(struct attn_npz *npz, const struct array *array, size_t count,
-                              struct attn_error *error)
+static enum attn_status transpose(struct attn_npz *npz, const struct array *array, size_t count,
+                                  struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
     attn_free(npz->numbers);
-    npz->ordered = NULL;
+    npz->transposed = NULL;
     npz->numbers = attn_alloc(room_of(&array->entry), sizeof *npz->numbers);
     if (npz->numbers == NULL)
         return attn_fail_memory(error, room_of(&array->entry) * sizeof *npz->numbers);
@@ -390,7 +391,7 @@ static enum attn_status order(struct attn_npz *npz, const struct array *array, s
             npz->numbers[c_index(&array->entry, at + i, count)] = chunk[i];
     }
     if (status == ATTN_OK)
-        npz->ordered = array;
+        npz->transposed = array;
     return status;
 }
 
@@ -405,15 +406,15 @@ enum attn_status attn_npz_read_f32(float *out, struct attn_npz *npz,
     if (!array->fortran || count == 0)
         return status;
     const size_t all = room_of(entry) - CHUNK;
-    if (npz->ordered != array)
-        status = order(npz, array, all, error);
+    if (npz->transposed != array)
+        status = transpose(npz, array, all, error);
     if (status != ATTN_OK)
         return status;
     memcpy(out, npz->numbers + first, count * sizeof *out);
     if (first + count == all) {
         attn_free(npz->numbers);
         npz->numbers = NULL;
-        npz->ordered = NULL;
+        npz->transposed = NULL;
     }
     return ATTN_OK;
 }

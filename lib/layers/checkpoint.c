@@ -606,8 +606,8 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
     attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
     if (checkpoint->npz != NULL)
         return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
-    for (size_t part = 0; checkpoint->gguf != NULL; part++) {
-        const int file = attn_gguf_model_file(checkpoint->gguf, part);
+    for (size_t split = 0; checkpoint->gguf != NULL; split++) {
+        const int file = attn_gguf_model_file(checkpoint->gguf, split);
         if (file < 0 || !stamp_file(sum, changed, file))
             return file < 0;
     }

@@ -102,7 +102,7 @@ void attn_import_close(struct attn_import *import)
 
 const char *attn_import_note(const struct attn_import *import, const char *name)
 {
-    return attn_safetensors_note(import->file, name);
+    return attn_safetensors_value(import->file, name);
 }
 
 /* ---- Against the model ----------------------------------------------------------------------- */
@@ -367,8 +367,8 @@ static enum attn_status check_sum(struct attn_checksum *sum, const struct attn_s
 {
     size_t count;
     char digits[ATTN_CHECKSUM_DIGITS + 1];
-    const char *said = attn_safetensors_note(file, "checksum");
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, file);
+    const char *said = attn_safetensors_value(file, "checksum");
+    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, file);
     for (size_t i = 0; i < count; i++)
         if (notes[i].value != said)
             attn_cache_file_sum_note(sum, notes[i].name, notes[i].value);

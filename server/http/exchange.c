@@ -395,7 +395,7 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
         return *count > 0 ? discard_body(x, count) : reply_through_mhd(x);
     case RUNNING_JOB:
         srv_exchange_stop_polling(x);
-        if (atomic_load(&x->request.left))
+        if (atomic_load(&x->request.client_gone))
             return false;
         return x->request.route->handle != NULL ? reply_handled(x) : reply_through_mhd(x);
     case REPLIED:

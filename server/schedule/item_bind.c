@@ -1,4 +1,4 @@
-/* item_bind.c: items by the engine owner: their place in a session, and their end there. */
+/* item_bind.c: items by the engine thread: their place in a session, and their end there. */
 #include "base/clock.h"
 #include "ops/metrics.h"
 #include "schedule/steps.h"

@@ -125,7 +125,7 @@ void srv_request_release(struct srv_request *request)
 enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
                                                 struct srv_error *error)
 {
-    if (atomic_load_explicit(&request->left, memory_order_relaxed))
+    if (atomic_load_explicit(&request->client_gone, memory_order_relaxed))
         return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
     if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
         return srv_fail(error, SRV_E_DEADLINE, request->by_timeout ? "timeout" : "X-Deadline-Ms",
@@ -180,7 +180,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     srv_buffer_init(&reply->body, limit);
     reply->status = srv_error_status(error->code);
     reply->code = error->code;
-    memcpy(reply->owner, error->owner, sizeof reply->owner);
+    memcpy(reply->instance, error->instance, sizeof reply->instance);
     reply->content_type = NULL;
     reply->fields = NULL;
     reply->tag = 0;

@@ -265,7 +265,7 @@ static void repair_file(unsigned char *bytes, size_t size)
             attn_checksum_add(&sum, from, count);
     }
     size_t n;
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&n, file);
+    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&n, file);
     for (size_t i = 0; i < n; i++) {
         if (strcmp(notes[i].name, "checksum") == 0)
             continue;

@@ -151,7 +151,7 @@ static bool record(void *context, const struct attn_appended list[], size_t coun
     return count == 1 && srv_store_steps(scene.app.store, &step, 1, &cause) == SRV_OK;
 }
 
-/* Makes a step of n rows, as the engine owner does. */
+/* Makes a step of n rows, as the engine thread does. */
 static void step(struct srv_session *session, size_t layer, size_t n)
 {
     float rows[8 * WIDTH];

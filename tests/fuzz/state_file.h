@@ -36,7 +36,7 @@ static inline void state_repair_sum(char *bytes, size_t size, size_t header)
         return;
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, bytes + STATE_PREFIX + header, size - STATE_PREFIX - header);
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, file);
+    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, file);
     for (size_t i = 0; i < count; i++)
         if (strcmp(notes[i].name, "checksum") != 0)
             attn_cache_file_sum_note(&sum, notes[i].name, notes[i].value);

@@ -1,4 +1,4 @@
-/* test_store_snapshot.c: what the engine owner, for whom all computing waits, does for a
+/* test_store_snapshot.c: what the engine thread, for whom all computing waits, does for a
  * snapshot. */
 #include <check.h>
 #include <stdio.h>

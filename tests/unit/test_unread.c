@@ -224,7 +224,7 @@ START_TEST(test_request_that_waits_for_tokens_is_cancelled_as_others_are)
 {
     ask_for_fork();
     if (_i == 0)
-        atomic_store(&request->left, true);
+        atomic_store(&request->client_gone, true);
     else
         request->deadline_ns = 1;
     srv_dispatch_end_cancelled(dispatch);

@@ -142,7 +142,7 @@ static void raise_session(struct bytes *file, bool right)
     memcpy(&header, file->at, sizeof header);
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, file->at + 8 + header, file->length - 8 - header);
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, opened);
+    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, opened);
     for (size_t i = 0; i < count; i++)
         if (strcmp(notes[i].name, "checksum") != 0)
             attn_cache_file_sum_note(&sum, notes[i].name, notes[i].value);
