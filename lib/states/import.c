@@ -186,42 +186,51 @@ size_t attn_import_memory(const struct attn_model *model)
            attn_cache_file_scratch_bytes(model) + tensors + 2 * ATTN_ALIGN;
 }
 
-enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache *cache,
-                                   struct attn_error *error)
+/* Finds the tensors of all layers, and no others; the notes say their first tokens and lengths. */
+static enum attn_status find_layers(struct attn_import *import, struct attn_error *error)
 {
-    struct attn_model_info info;
-    const char *note = attn_import_note(import, "fingerprint");
-    char *lengths = NULL;
-    import->cache = cache;
-    attn_model_describe(&info, attn_cache_model(cache));
-    if (note == NULL || strcmp(note, info.fingerprint) != 0)
-        return attn_fail(error, ATTN_INVALID, "fingerprint",
-                         "the state is of a model with fingerprint %.32s, this one's is %s",
-                         note != NULL ? note : "(none)", info.fingerprint);
-    enum attn_status status = attn_cache_file_layers(&import->layers, &import->num_layers,
-                                                     attn_cache_model(cache), error);
-    if (status != ATTN_OK)
-        return status;
-    import->tensors = attn_alloc(2 * import->num_layers, sizeof *import->tensors);
-    import->scratch_bytes = attn_cache_file_scratch_bytes(attn_cache_model(cache));
-    import->scratch = attn_alloc(import->scratch_bytes, 1);
-    if (import->tensors == NULL || import->scratch == NULL)
-        return attn_fail_memory(error, import->scratch_bytes);
-    const char *first = attn_import_note(import, "first");
+    const char *firsts = attn_import_note(import, "first");
+    const char *lengths = attn_import_note(import, "lengths");
+    enum attn_status status = ATTN_OK;
+    char *found = NULL;
     if (has_format(import, ATTN_CACHE_FILE_WINDOWS) &&
-        (first == NULL || !attn_cache_file_read_firsts(import->layers, import->num_layers, first)))
-        status = fail_form(error, "first", "first is no list of the layers' first tokens");
+        (firsts == NULL ||
+         !attn_cache_file_read_firsts(import->layers, import->num_layers, firsts)))
+        return fail_form(error, "first", "first is no list of the layers' first tokens");
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
         status = find_layer(import, i, error);
     if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
     if (status == ATTN_OK)
-        status =
-            attn_cache_file_numbers(&lengths, import->layers, import->num_layers, false, error);
-    if (status == ATTN_OK &&
-        ((note = attn_import_note(import, "lengths")) == NULL || strcmp(note, lengths) != 0))
+        status = attn_cache_file_numbers(&found, import->layers, import->num_layers, false, error);
+    if (status == ATTN_OK && (lengths == NULL || strcmp(lengths, found) != 0))
         status = fail_form(error, "lengths", "lengths are not those of its tensors");
-    attn_free(lengths);
+    attn_free(found);
+    return status;
+}
+
+enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache *cache,
+                                   struct attn_error *error)
+{
+    const struct attn_model *model = attn_cache_model(cache);
+    const char *fingerprint = attn_import_note(import, "fingerprint");
+    struct attn_model_info info;
+    import->cache = cache;
+    attn_model_describe(&info, model);
+    if (fingerprint == NULL || strcmp(fingerprint, info.fingerprint) != 0)
+        return attn_fail(error, ATTN_INVALID, "fingerprint",
+                         "the state is of a model with fingerprint %.32s, this one's is %s",
+                         fingerprint != NULL ? fingerprint : "(none)", info.fingerprint);
+    enum attn_status status =
+        attn_cache_file_layers(&import->layers, &import->num_layers, model, error);
+    if (status != ATTN_OK)
+        return status;
+    import->tensors = attn_alloc(2 * import->num_layers, sizeof *import->tensors);
+    import->scratch_bytes = attn_cache_file_scratch_bytes(model);
+    import->scratch = attn_alloc(import->scratch_bytes, 1);
+    if (import->tensors == NULL || import->scratch == NULL)
+        return attn_fail_memory(error, import->scratch_bytes);
+    status = find_layers(import, error);
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK && import->ends == NULL; i++)
         status =
             attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);

@@ -271,21 +271,29 @@ static bool await_body(struct srv_exchange *x)
                                        : !srv_connection_is_cut_off(x->connection);
 }
 
+/* Collects the head and what even a reply that refuses it needs; the fields beyond `count` stay
+ * unset. */
+static void collect_head(struct srv_head *head, struct srv_exchange *x,
+                         const struct srv_http_input *input)
+{
+    head->method = input->method;
+    head->path = input->path;
+    head->target = x->target;
+    head->version = input->version;
+    head->count = 0;
+    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, add_field, head);
+    srv_exchange_read_names(x, head);
+    x->knows_interim = strcmp(head->version, "HTTP/1.1") == 0;
+    x->is_head = strcmp(head->method, "HEAD") == 0;
+}
+
 static bool read_head(struct srv_exchange *x, const struct srv_http_input *input)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     struct srv_head head;
-    head.method = input->method;
-    head.path = input->path;
-    head.target = x->target;
-    head.version = input->version;
-    head.count = 0; /* the fields stay unset */
-    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, add_field, &head);
-    srv_exchange_read_names(x, &head);
+    collect_head(&head, x, input);
     x->state = READING_BODY;
-    x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
-    x->is_head = strcmp(head.method, "HEAD") == 0;
     srv_connection_deadline(x->connection, request->limits->body_timeout_ms);
     if (x->connection->scan.requests <= x->connection->served)
         srv_fail(&error, SRV_E_INTERNAL, NULL, "libmicrohttpd has read past the scan");
