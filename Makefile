@@ -597,7 +597,7 @@ $(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.
 # neither ARCH nor VARIANT nor CC is for it.
 HOST_CC = gcc
 HOST_CFLAGS = -std=c11 -O1 -ffunction-sections -fdata-sections $(WARNINGS) $(WERROR)
-OPENAPI_TABLES = lib/kernels/stats.c $(addprefix server/,base/errors.c config/bounds.c \
+OPENAPI_TABLES = lib/kernels/stats.c lib/basics/widen.c $(addprefix server/,base/errors.c config/bounds.c \
                  api/sessions.c api/session_change.c api/session_batch.c wire/call_fields.c \
                  wire/tensor_binary.c wire/output_tensor.c)
 OPENAPI_OBJS = $(patsubst %.c,$(HOST)/%.o,$(filter-out %/routes.c,$(wildcard server/openapi/*.c)) $(OPENAPI_TABLES))

@@ -146,15 +146,6 @@ static char *read_name(struct header *h, const char *of)
     return name;
 }
 
-/* attn_grow, which notes that memory is short. */
-static void *grow(struct header *h, void *array, size_t count, size_t *room, size_t size)
-{
-    void *grown = attn_grow(array, count, room, size);
-    if (grown == NULL)
-        h->status = attn_fail_memory(h->error, (2 * *room + 64) * size);
-    return grown;
-}
-
 /* ---- Values ---------------------------------------------------------------------------------- */
 
 enum kind { UNSIGNED, SIGNED, FLOAT, TEXT, ARRAY };
@@ -263,9 +254,11 @@ static void read_values(struct header *h, uint64_t count)
     struct attn_gguf *file = h->file;
     for (uint64_t i = 0; i < count && h->status == ATTN_OK; i++) {
         struct attn_gguf_value *values =
-            grow(h, file->values, file->num_values, &file->values_room, sizeof *values);
-        if (values == NULL)
+            attn_grow(file->values, file->num_values, &file->values_room, sizeof *values, h->error);
+        if (values == NULL) {
+            h->status = ATTN_NO_MEMORY;
             return;
+        }
         file->values = values;
         read_value(h, &values[file->num_values++]);
         if (file->texts > MAX_VALUES)
@@ -324,9 +317,11 @@ static void read_tensor(struct header *h)
 {
     struct attn_gguf *file = h->file;
     struct tensor *tensors =
-        grow(h, file->tensors, file->num_tensors, &file->tensors_room, sizeof *tensors);
-    if (tensors == NULL)
+        attn_grow(file->tensors, file->num_tensors, &file->tensors_room, sizeof *tensors, h->error);
+    if (tensors == NULL) {
+        h->status = ATTN_NO_MEMORY;
         return;
+    }
     file->tensors = tensors;
     struct tensor *tensor = &tensors[file->num_tensors++];
     *tensor = (struct tensor){.file = file, .entry.name = read_name(h, "tensor")};
@@ -510,13 +505,10 @@ enum attn_status attn_gguf_read_f32(float *out, const struct attn_tensor_entry *
         type->decode(whole ? out + done : block, raw, blocks);
         if (!whole)
             memcpy(out + done, block + inside, part * sizeof *out);
-        if (!attn_all_finite(out + done, part)) {
-            size_t i = done;
-            while (isfinite(out[i]))
-                i++;
+        if (!attn_all_finite(out + done, part))
             return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                             "%.96s: element %zu is not finite", entry->name, first + i);
-        }
+                             "%.96s: element %zu is not finite", entry->name,
+                             at + attn_first_non_finite(out + done, part));
         done += part;
     }
     return ATTN_OK;

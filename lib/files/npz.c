@@ -354,11 +354,9 @@ static enum attn_status read_chunk(float *out, struct attn_npz *npz,
     if (bytes == sizeof(uint16_t) ? attn_widen_f16(out, npz->raw.halves, count)
                                   : attn_all_finite(out, count))
         return ATTN_OK;
-    size_t i = 0;
-    while (i < count && attn_all_finite(&out[i], 1))
-        i++;
     return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "array '%.96s': element %zu is not finite", entry->name, first + i);
+                     "array '%.96s': element %zu is not finite", entry->name,
+                     first + attn_first_non_finite(out, count));
 }
 
 /* The index in C order of element i of Fortran's order, whose first index runs fastest. */

@@ -413,11 +413,9 @@ static enum attn_status read_chunk(float *out, const struct attn_safetensors *fi
         finite = attn_widen_f16(out, halves, count);
     if (finite)
         return ATTN_OK;
-    size_t i = 0;
-    while (attn_all_finite(&out[i], 1))
-        i++;
     return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
+                     "tensor '%.96s': element %zu is not finite", entry->name,
+                     first + attn_first_non_finite(out, count));
 }
 
 enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,

@@ -9,8 +9,6 @@
 #include "basics/mem.h"
 #include "kernels/kernels.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 static const float zeros[ATTN_PANEL];
 
 INLINE const float *project_addend_portable(const struct attn_projection_part *p, size_t r,

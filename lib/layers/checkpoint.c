@@ -434,9 +434,9 @@ enum attn_status attn_checkpoint_keep(struct attn_checkpoint *checkpoint,
                                       struct attn_error *error)
 {
     struct attn_quantized **list = attn_grow(checkpoint->quantized, checkpoint->num_quantized,
-                                             &checkpoint->quantized_room, sizeof *list);
+                                             &checkpoint->quantized_room, sizeof *list, error);
     if (list == NULL)
-        return attn_fail_memory(error, checkpoint->quantized_room * sizeof *list);
+        return ATTN_NO_MEMORY;
     checkpoint->quantized = list;
     snprintf(weight->name, sizeof weight->name, "%s", name);
     snprintf(weight->label, sizeof weight->label, "%u-bit codes", weight->bits);

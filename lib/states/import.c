@@ -359,9 +359,9 @@ enum attn_status attn_import_share_blocks(struct attn_import *import, size_t lay
     if (i == import->num_layers || attn_cache_model(from) != attn_cache_model(import->cache))
         return ATTN_OK;
     struct share *shares =
-        attn_grow(import->shares, import->num_shares, &import->shares_room, sizeof *shares);
+        attn_grow(import->shares, import->num_shares, &import->shares_room, sizeof *shares, error);
     if (shares == NULL)
-        return attn_fail_memory(error, import->num_shares * sizeof *shares);
+        return ATTN_NO_MEMORY;
     import->shares = shares;
     most += attn_cache_first(from, layer) / ATTN_TILE;
     shares[import->num_shares++] = (struct share){i, from, attn_min(blocks, most)};

@@ -46,10 +46,7 @@ static struct state_job *new_state_job(struct srv_request *request, const struct
 static enum srv_error_code charge(struct srv_request *request, size_t bytes,
                                   struct srv_error *error)
 {
-    if (srv_request_charge(request, bytes))
-        return SRV_OK;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                    "requests in flight use the memory that max_in_flight_bytes grants");
+    return srv_request_charge(request, bytes) ? SRV_OK : srv_fail_in_flight(error);
 }
 
 static void end_state(struct srv_job *job)

@@ -217,7 +217,7 @@ static enum srv_error_code check_capacity(struct srv_exchange *x, struct srv_err
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used ||
         !srv_request_client_allows(&x->request, x->framing.length))
-        return srv_exchange_fail_in_flight(error);
+        return srv_fail_in_flight(error);
     if (x->framing.length > srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT))
         return srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
     return SRV_OK;
@@ -332,7 +332,7 @@ static bool reply_handled(struct srv_exchange *x)
     struct srv_error error = {0};
     size_t size = srv_buffer_allocated(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
-        srv_exchange_fail_in_flight(&error);
+        srv_fail_in_flight(&error);
         srv_reply_error(request, &error);
     }
     return reply_through_mhd(x);

@@ -213,7 +213,4 @@ enum srv_error_code srv_exchange_grow_body(struct srv_exchange *exchange, size_t
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *exchange, uint64_t length,
                                               struct srv_error *error);
 
-/* out_of_memory: max_in_flight_bytes are used up. */
-enum srv_error_code srv_exchange_fail_in_flight(struct srv_error *error);
-
 #endif

@@ -78,6 +78,12 @@ bool srv_request_charge(void *context, size_t bytes)
     return true;
 }
 
+enum srv_error_code srv_fail_in_flight(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "requests in flight use the memory that max_in_flight_bytes grants");
+}
+
 bool srv_request_client_allows(struct srv_request *request, size_t bytes)
 {
     atomic_size_t *client_bytes = client_counter(request);

@@ -124,6 +124,9 @@ struct srv_request {
 bool srv_request_charge(void *request, size_t bytes);
 void srv_request_uncharge(struct srv_request *request);
 
+/* The error of a charge that is refused: out_of_memory. */
+enum srv_error_code srv_fail_in_flight(struct srv_error *error);
+
 /* Whether max_client_in_flight_bytes has room for so many bytes at this moment; takes nothing. */
 bool srv_request_client_allows(struct srv_request *request, size_t bytes);
 
