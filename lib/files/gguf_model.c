@@ -7,7 +7,6 @@
 #include "files/gguf_model.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "basics/status.h"

@@ -2,7 +2,6 @@
  * float32. */
 #include "files/npz.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "basics/status.h"

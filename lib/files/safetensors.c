@@ -6,7 +6,6 @@
  * are unique. */
 #include "files/safetensors.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

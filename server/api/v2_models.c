@@ -4,8 +4,6 @@
 
 #include "api/endpoints.h"
 #include "app.h"
-#include "basics/mem.h"
-#include "wire/call.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 

@@ -23,8 +23,6 @@
 #include "http/exchange.h"
 
 #include <microhttpd.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"

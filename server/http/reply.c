@@ -2,7 +2,6 @@
  *
  * Nearly all replies go through libmicrohttpd.  The few that cannot wait for the end of a body that
  * still arrives are written to the socket (mhd_workarounds.c, 11). */
-#include <assert.h>
 #include <linux/tcp.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
