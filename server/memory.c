@@ -265,7 +265,7 @@ static bool fits(const struct srv_memory *memory)
 static void advise(struct srv_buffer *text, struct srv_config config,
                    const struct srv_models *models)
 {
-    const size_t count = sizeof reductions / sizeof reductions[0];
+    const size_t count = ATTN_COUNT(reductions);
     char flags[320] = "";
     struct srv_memory memory;
     add_up(&memory, &config, models);

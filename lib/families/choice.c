@@ -101,7 +101,7 @@ static json_t *find_inner(const json_t *object, const char **path)
                                         "language_model", "thinker_config.text_config"};
     const json_t *thinker = json_object_get(object, "thinker_config");
     json_t *inner = NULL;
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0] && inner == NULL; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(paths) && inner == NULL; i++) {
         const char *dot = strchr(paths[i], '.');
         *path = paths[i];
         inner =
@@ -166,7 +166,7 @@ static size_t stem_length(const char *name)
 {
     static const char *const ends[] = {"For", "Model", "LMHead", "With"};
     size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(ends); i++) {
         const char *at = strstr(name, ends[i]);
         if (at != NULL && (size_t)(at - name) < length)
             length = (size_t)(at - name);
@@ -270,7 +270,7 @@ static enum attn_status check_direction(const json_t *object, const json_t *sett
         const char *key;
         json_type both_ways;
     } keys[] = {{"is_causal", JSON_FALSE}, {"use_bidirectional_attention", JSON_TRUE}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && settings != object; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(keys) && settings != object; i++) {
         const json_t *value = json_object_get(object, keys[i].key);
         if (value != NULL && json_typeof(value) == keys[i].both_ways &&
             !json_equal(value, json_object_get(settings, keys[i].key)))

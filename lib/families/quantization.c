@@ -275,7 +275,7 @@ static void set_bits(struct finder *f, size_t words, size_t count)
     const struct attn_tensor_entry *codes = f->w->codes.entry;
     const unsigned said = f->says->bits;
     f->w->bits = said;
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(widths); i++)
         if (words != attn_ceil_div(count * f->w->bits, 32) &&
             (said == 0 || f->says->method == ATTN_QUANT_MLX))
             f->w->bits = widths[i];
@@ -500,7 +500,7 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
         return ATTN_OK;
     snprintf(f.base, sizeof f.base, "%.*s", (int)(length - (sizeof end - 1)), name);
     size_t tried = 0;
-    while (tried < sizeof codes / sizeof codes[0] && !find(&f, &found, codes[tried]))
+    while (tried < ATTN_COUNT(codes) && !find(&f, &found, codes[tried]))
         tried++;
     const bool plain = strcmp(codes[attn_min(tried, 2)], end) == 0;
     const bool stored_as_floats = found.entry != NULL && plain && found.entry->dtype->readable;

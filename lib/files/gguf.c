@@ -155,7 +155,6 @@ static const struct {
 } kinds[] = {{UNSIGNED, 1}, {SIGNED, 1}, {UNSIGNED, 2}, {SIGNED, 2}, {UNSIGNED, 4},
              {SIGNED, 4},   {FLOAT, 4},  {UNSIGNED, 1}, {TEXT, 0},   {ARRAY, 0},
              {UNSIGNED, 8}, {SIGNED, 8}, {FLOAT, 8}};
-#define NUM_KINDS (sizeof kinds / sizeof kinds[0])
 
 static double read_number(struct header *h, size_t type)
 {
@@ -197,9 +196,9 @@ static void read_array(struct header *h, struct attn_gguf_value *value, size_t m
     value->count = count;
     if (h->status != ATTN_OK)
         return;
-    if (type >= NUM_KINDS || kinds[type].kind == ARRAY) {
+    if (type >= ATTN_COUNT(kinds) || kinds[type].kind == ARRAY) {
         FAIL(h, value->key, "key '%.96s' is an array of %s", value->key,
-             type < NUM_KINDS ? "arrays" : "an unknown type");
+             type < ATTN_COUNT(kinds) ? "arrays" : "an unknown type");
         return;
     }
     const size_t least = kinds[type].kind == TEXT ? 8 : kinds[type].bytes;
@@ -222,7 +221,7 @@ static void read_value(struct header *h, struct attn_gguf_value *value)
     if (h->status != ATTN_OK)
         return;
     const bool kept = strncmp(value->key, "tokenizer.", 10) != 0;
-    if (type >= NUM_KINDS)
+    if (type >= ATTN_COUNT(kinds))
         FAIL(h, value->key, "key '%.96s' has a value of type %" PRIu64 ", which GGUF has not",
              value->key, type);
     else if (kinds[type].kind == ARRAY)

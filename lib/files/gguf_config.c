@@ -78,7 +78,6 @@ static const struct attn_gguf_architecture architectures[] = {
     {"bert", "bert", .module = "encoder.layer.", .member = ".attention.", .names = bert_names,
      .members = "", .encoder = true, .more_types = "roberta xlm-roberta camembert"},
 };
-#define NUM_ARCHITECTURES (sizeof architectures / sizeof architectures[0])
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
@@ -401,7 +400,7 @@ static void put_presence(struct writer *w, const char *member, const char *tenso
 
 static void put_keys(struct writer *w)
 {
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(keys); i++) {
         const struct key *key = &keys[i];
         if (key->presence != OF_ALL && !has_member(w, key->hf))
             continue;
@@ -543,7 +542,7 @@ static bool begins_with(const char *text, const char *start)
 
 static bool is_neutral(const struct writer *w, const char *key, const struct attn_gguf_value *value)
 {
-    for (size_t i = 0; i < sizeof neutral / sizeof neutral[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(neutral); i++)
         if (strcmp(neutral[i].key, key) == 0 &&
             (neutral[i].architecture == NULL ||
              strcmp(neutral[i].architecture, w->architecture->name) == 0) &&
@@ -611,7 +610,7 @@ enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf
     if (name == NULL || name->kind != ATTN_GGUF_TEXT)
         return attn_fail(error, ATTN_MALFORMED, "general.architecture",
                          "the file has no key general.architecture");
-    for (size_t i = 0; i < NUM_ARCHITECTURES; i++)
+    for (size_t i = 0; i < ATTN_COUNT(architectures); i++)
         if (strcmp(name->text, architectures[i].name) == 0)
             w.architecture = &architectures[i];
     if (w.architecture == NULL)

@@ -77,7 +77,7 @@ static void hf_name(char out[MAX_NAME], const struct attn_gguf_architecture *arc
     snprintf(out, MAX_NAME, "%s", name);
     if (rest == NULL)
         return;
-    for (size_t i = 0; i < sizeof layer_norms / sizeof layer_norms[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(layer_norms); i++)
         if (begins_with_word(rest, layer_norms[i]))
             return;
     const struct attn_gguf_name *n = architecture->names;
@@ -322,7 +322,7 @@ enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
     const struct attn_gguf_architecture *architecture = model->config.architecture;
     const char *const types[] = {architecture->model_type, architecture->other_type,
                                  architecture->more_types};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(types); i++)
         if (types[i] != NULL && attn_text_word_number(types[i], model_type) != 0)
             return ATTN_OK;
     return attn_fail(error, ATTN_UNSUPPORTED, "model_type",

@@ -243,7 +243,7 @@ static enum attn_status check_header(struct array *array, const struct header *h
     struct attn_tensor_entry *entry = &array->entry;
     const struct attn_safetensors_dtype *dtype = NULL;
     const char order = header->descr[0];
-    for (size_t i = 0; (order == '<' || order == '>') && i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; (order == '<' || order == '>') && i < ATTN_COUNT(types); i++)
         if (strcmp(types[i].descr, header->descr + 1) == 0)
             dtype = &types[i].dtype;
     if (dtype == NULL)

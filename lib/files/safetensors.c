@@ -80,7 +80,7 @@ static const char *read_entry(struct attn_tensor_entry *entry, const json_t *obj
         return "not an object of dtype, shape and data_offsets";
     const char *dtype = json_string_value(json_object_get(object, "dtype"));
     entry->dtype = NULL;
-    for (size_t i = 0; dtype != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
+    for (size_t i = 0; dtype != NULL && i < ATTN_COUNT(dtypes); i++)
         if (strcmp(dtypes[i].name, dtype) == 0)
             entry->dtype = &dtypes[i];
     if (entry->dtype == NULL)

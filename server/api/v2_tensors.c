@@ -73,7 +73,7 @@ static size_t size_of(const char *dimension, size_t length, const struct attn_la
         {"G", spec->num_kv_heads},    {"D", spec->head_dim},
         {"Dv", spec->value_head_dim}, {"H*Dv", spec->num_heads * spec->value_head_dim},
     };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(sizes); i++)
         if (strlen(sizes[i].name) == length && memcmp(sizes[i].name, dimension, length) == 0)
             return sizes[i].size;
     return 0;

@@ -190,8 +190,15 @@ static const struct field_words *words_for(const struct field_words *words, size
     return &none;
 }
 
-/* The values of a key whose kind alone says them. */
+/* The values of a key by its kind, with the least and the largest. */
 static const char *const bounds[] = {
+    [ATTN_CONFIG_INTEGER] = "integer, %.0f to %.0f",
+    [ATTN_CONFIG_NUMBER] = "number, %g to %g",
+    [ATTN_CONFIG_FACTORS] = "list of numbers, %g to %g, one a pair",
+    [ATTN_CONFIG_LAYER_HEADS] = "list of integers, %.0f to %.0f, one a layer",
+    [ATTN_CONFIG_WINDOWS] = "even integer, %.0f to %.0f, or a list of them, one a layer",
+    [ATTN_CONFIG_PERIOD] = "integer, %.0f to %.0f, or letters such as `LLLG`",
+    [ATTN_CONFIG_WIDTH] = "object: its `hidden_size`, %.0f to %.0f",
     [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
     [ATTN_CONFIG_ROPE_TYPE] = "name",
     [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
@@ -238,23 +245,8 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
                        const struct attn_family *family)
 {
     switch (key->kind) {
-    case ATTN_CONFIG_INTEGER:
-        add(row, "integer, %.0f to %.0f", key->min, key->max);
-        break;
-    case ATTN_CONFIG_NUMBER:
-        add(row, "number, %g to %g", key->min, key->max);
-        break;
     case ATTN_CONFIG_FLAG:
         add(row, key->max > 1 ? "boolean, or an integer to %.0f: 0 is false" : "boolean", key->max);
-        break;
-    case ATTN_CONFIG_FACTORS:
-        add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
-        break;
-    case ATTN_CONFIG_LAYER_HEADS:
-        add(row, "list of integers, %.0f to %.0f, one a layer", key->min, key->max);
-        break;
-    case ATTN_CONFIG_WINDOWS:
-        add(row, "even integer, %.0f to %.0f, or a list of them, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         add_layer_types(row, key, family);
@@ -265,12 +257,6 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
     case ATTN_CONFIG_LAYER_LETTERS:
         add_layer_letters(row);
         break;
-    case ATTN_CONFIG_PERIOD:
-        add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
-        break;
-    case ATTN_CONFIG_WIDTH:
-        add(row, "object: its `hidden_size`, %.0f to %.0f", key->min, key->max);
-        break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
         break;
@@ -278,7 +264,7 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "only `%s`%s", key->only, key->min > 0 ? ", or a list of it" : "");
         break;
     default:
-        add(row, "%s", bounds[key->kind]);
+        add(row, bounds[key->kind], key->min, key->max);
     }
 }
 
