@@ -44,8 +44,9 @@ struct attn_error;
  * short. */
 void *attn_grow(void *array, size_t count, size_t *room, size_t size, struct attn_error *error);
 
-/* As attn_alloc, for large arrays that are streamed through again and again: in huge pages where
- * the system gives them, which need few address translations. */
+/* As attn_alloc, in huge pages where the system gives them: for large arrays that are streamed
+ * through again and again, which then need few address translations, and for those that are mapped
+ * anew for each request, since a page of 4 KiB costs more to map and unmap than to fill. */
 void *attn_alloc_huge(size_t count, size_t size);
 
 #define ATTN_HUGE_PAGE ((size_t)2 << 20)
