@@ -33,7 +33,7 @@ struct attn_config {
     size_t num_lists;
 };
 
-/* How a configuration is read. */
+/* How a configuration is read; NULL: as with none of these. */
 struct attn_config_options {
     const struct attn_family *family; /* NULL: that of its model_type and of `stack` */
     const char *stack;                /* NULL: the one of its class, or the default one */
@@ -44,12 +44,9 @@ struct attn_config_options {
  * name, in error->param; so is one of ignore_keys that changes what some family computes.
  * Errors: ATTN_MALFORMED (not JSON; a value missing, of the wrong type, or two that contradict each
  * other), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED, ATTN_NO_MEMORY. */
-enum attn_status attn_config_read_with(struct attn_config *out,
-                                       const struct attn_config_options *options, const char *text,
-                                       size_t length, struct attn_error *error);
-enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
-                                  const char *stack, const char *text, size_t length,
-                                  struct attn_error *error);
+enum attn_status attn_config_read(struct attn_config *out,
+                                  const struct attn_config_options *options, const char *text,
+                                  size_t length, struct attn_error *error);
 
 /* The i-th prefix of tensor names, '*' in it being an index; false after the last.  Inside a model
  * of several the names have that of the part before those of the family. */

@@ -122,13 +122,6 @@ void attn_npz_close(struct attn_npz *npz)
     attn_free(npz);
 }
 
-size_t attn_npz_count(const struct attn_npz *npz) { return npz->count; }
-
-const char *attn_npz_name(const struct attn_npz *npz, size_t i)
-{
-    return npz->arrays[i].entry.name;
-}
-
 bool attn_npz_visit(const struct attn_npz *npz, const char *prefix, attn_visit_name *visit,
                     void *context)
 {

@@ -14,7 +14,7 @@
 static enum attn_status read_config(struct attn_config *out, const char *text,
                                     struct attn_error *error)
 {
-    return attn_config_read(out, NULL, NULL, text, strlen(text), error);
+    return attn_config_read(out, NULL, text, strlen(text), error);
 }
 
 static void read_good(struct attn_config *out, const char *text)
@@ -519,7 +519,7 @@ START_TEST(test_config_passes_over_the_keys_that_the_caller_names)
         struct attn_error error = {0};
         const struct attn_config_options options = {.ignore_keys = cases[i].keys};
         const enum attn_status status =
-            attn_config_read_with(&config, &options, cases[i].text, strlen(cases[i].text), &error);
+            attn_config_read(&config, &options, cases[i].text, strlen(cases[i].text), &error);
         ck_assert_msg((status == ATTN_OK) == (cases[i].param == NULL), "%s: %s", cases[i].text,
                       error.message);
         if (cases[i].param != NULL)

@@ -22,7 +22,8 @@ static struct attn_layer_spec spec_of(const char *text, const char *stack, size_
 {
     struct attn_error error = {0};
     struct attn_layer_spec spec;
-    enum attn_status status = attn_config_read(&config, NULL, stack, text, strlen(text), &error);
+    enum attn_status status = attn_config_read(
+        &config, &(struct attn_config_options){.stack = stack}, text, strlen(text), &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", text, error.message);
     attn_config_layer_spec(&spec, &config, layer);
     return spec;
@@ -443,7 +444,8 @@ START_TEST(test_family_refuses_by_name)
     struct attn_error error = {0};
     const char *text = refused[_i].text;
     enum attn_status status =
-        attn_config_read(&config, NULL, refused[_i].stack, text, strlen(text), &error);
+        attn_config_read(&config, &(struct attn_config_options){.stack = refused[_i].stack}, text,
+                         strlen(text), &error);
     ck_assert_msg(status == refused[_i].status, "%s: got %s (%s)", text, attn_status_name(status),
                   error.message);
     ck_assert_msg(strcmp(error.param, refused[_i].param) == 0, "%s: param is '%s' (%s)", text,

@@ -45,8 +45,8 @@ START_TEST(test_hybrid_layers_are_those_that_the_configuration_says)
     struct attn_error error = {0};
     struct attn_config config;
     const char *text = hybrids[_i].text, *want = hybrids[_i].layers;
-    ck_assert_msg(attn_config_read(&config, NULL, NULL, text, strlen(text), &error) == ATTN_OK,
-                  "%s: %s", text, error.message);
+    ck_assert_msg(attn_config_read(&config, NULL, text, strlen(text), &error) == ATTN_OK, "%s: %s",
+                  text, error.message);
     ck_assert_uint_eq(config.num_layers, strlen(want));
     for (size_t i = 0; i < config.num_layers; i++) {
         ck_assert_msg(letter_of(&config, i) == want[i], "%s: layer %zu", text, i);
@@ -79,8 +79,8 @@ START_TEST(test_hybrid_configurations_that_contradict_themselves_are_refused)
     struct attn_error error = {0};
     struct attn_config config;
     const char *text = refused[_i].text;
-    ck_assert_msg(attn_config_read(&config, NULL, NULL, text, strlen(text), &error) != ATTN_OK,
-                  "%s", text);
+    ck_assert_msg(attn_config_read(&config, NULL, text, strlen(text), &error) != ATTN_OK, "%s",
+                  text);
     ck_assert_msg(strstr(error.message, refused[_i].key) != NULL, "%s: %s", text, error.message);
 }
 END_TEST
@@ -90,8 +90,8 @@ static struct attn_layer_spec spec_of(const char *text)
     struct attn_error error = {0};
     struct attn_config config;
     struct attn_layer_spec spec;
-    ck_assert_msg(attn_config_read(&config, NULL, NULL, text, strlen(text), &error) == ATTN_OK,
-                  "%s: %s", text, error.message);
+    ck_assert_msg(attn_config_read(&config, NULL, text, strlen(text), &error) == ATTN_OK, "%s: %s",
+                  text, error.message);
     attn_config_layer_spec(&spec, &config, config.num_layers - 1);
     return spec;
 }
