@@ -22,6 +22,9 @@ size_t srv_numbers_read(float *out, size_t max, const char **text, const char *l
 /* Reads a number as srv_number_read does, as a double. */
 bool srv_number_read_double(double *out, const char *text, const char *limit, const char **end);
 
+/* Reads `length` decimal digits and nothing else; false also where the number does not fit. */
+bool srv_unsigned_read(uint64_t *out, const char *text, size_t length);
+
 /* Skips a number after checking its syntax; sets *end as srv_number_read does. */
 bool srv_number_skip(const char *text, const char *limit, const char **end);
 

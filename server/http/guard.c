@@ -6,6 +6,8 @@
 
 #include <strings.h>
 
+#include "base/number.h"
+
 #define DEADLINE "X-Deadline-Ms"
 
 static bool name_is(const struct srv_header_field *field, const char *name, size_t length)
@@ -37,18 +39,6 @@ const struct srv_header_field *srv_head_single(bool *repeated, const struct srv_
     for (size_t i = rest; i < head->count && !*repeated; i++)
         *repeated = name_is(&head->fields[i], name, field->name_length);
     return field;
-}
-
-bool srv_header_field_decimal(uint64_t *out, const struct srv_header_field *field)
-{
-    *out = 0;
-    for (size_t i = 0; i < field->value_length; i++) {
-        unsigned digit = (unsigned)(field->value[i] - '0');
-        if (digit > 9 || __builtin_mul_overflow(*out, 10u, out) ||
-            __builtin_add_overflow(*out, digit, out))
-            return false;
-    }
-    return field->value_length > 0;
 }
 
 bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field)
@@ -151,7 +141,7 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
     if (code != SRV_OK || length == NULL)
         return code;
     out->has_length = true;
-    if (srv_header_field_decimal(&out->length, length))
+    if (srv_unsigned_read(&out->length, length->value, length->value_length))
         return SRV_OK;
     return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
                     "Content-Length '%.*s' is not a number of bytes", SRV_FIELD_TEXT(length));
@@ -189,7 +179,8 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
     *ms = 0;
     if (field == NULL)
         return SRV_OK;
-    if (!repeated && srv_header_field_decimal(ms, field) && *ms > 0 && *ms <= SRV_MAX_DEADLINE_MS)
+    if (!repeated && srv_unsigned_read(ms, field->value, field->value_length) && *ms > 0 &&
+        *ms <= SRV_MAX_DEADLINE_MS)
         return SRV_OK;
     return srv_fail(error, SRV_E_INVALID_VALUE, DEADLINE,
                     DEADLINE " must be one number of milliseconds from 1 to %d",

@@ -55,9 +55,6 @@ enum srv_error_code srv_guard_once(const struct srv_header_field **out, const st
 /* A value, for %.*s of a message. */
 #define SRV_FIELD_TEXT(field) (int)(field)->value_length, (field)->value
 
-/* Reads digits and nothing else; false also where the number does not fit. */
-bool srv_header_field_decimal(uint64_t *out, const struct srv_header_field *field);
-
 /* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with `out`
  * empty, where the field is NULL or holds anything else. */
 bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field);

@@ -1,6 +1,7 @@
 /* negotiation.c: media types and codings of bodies and of the replies that are accepted. */
 #include <strings.h>
 
+#include "base/number.h"
 #include "http/guard.h"
 
 /* A value that a message is to go on after. */
@@ -115,7 +116,7 @@ enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
     if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
         return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
                         "a body of " BYTES_TYPE " needs " SRV_JSON_LENGTH);
-    if (field != NULL && !srv_header_field_decimal(length, field))
+    if (field != NULL && !srv_unsigned_read(length, field->value, field->value_length))
         return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
                         SRV_JSON_LENGTH " '%.*s' is not a number of bytes", SRV_FIELD_TEXT(field));
     return SRV_OK;
