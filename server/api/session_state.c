@@ -174,9 +174,8 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     const char *name = attn_import_note(state->import, "model");
     if (name == NULL)
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
-    if (srv_models_get(&state->model, &request->app->models, name, error) != SRV_OK)
-        return error->code;
-    if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
+    if (srv_models_get(&state->model, &request->app->models, name, error) != SRV_OK ||
+        charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
         return error->code;
     size_t limit = state->model->max_length, noted = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
