@@ -9,6 +9,7 @@
 #include "attn_state.h"
 #include "basics/status.h"
 #include "caches/kvcache.h"
+#include "models/model.h"
 
 /* The block of that index in a layer, counted from token 0 on; NULL where the cache holds none. */
 static struct attn_block *block_at(const struct attn_cache *cache, size_t layer, size_t index)
