@@ -197,7 +197,9 @@ static int compress_piece(struct srv_compressor *c, struct srv_request *request)
 bool srv_reply_compress(struct srv_request *request)
 {
     struct srv_reply *reply = &request->reply;
-    if (reply->body.length <= SRV_LARGE_BYTES || !request->compresses)
+    if (reply->body.length <= SRV_LARGE_BYTES)
+        return false;
+    if (!request->compresses)
         return false;
     reply->varies = true;
     if (request->accepted == SRV_IDENTITY)
