@@ -139,7 +139,7 @@ enum attn_status attn_quantization_read(struct attn_quantization *out, const cha
     snprintf(out->name, sizeof out->name, "%s", method);
     snprintf(out->format, sizeof out->format, "%s", text_of(value, "format"));
     out->method = ATTN_QUANT_OTHER;
-    for (size_t i = 1; i < ATTN_COUNT(methods); i++)
+    for (size_t i = 1; i < sizeof methods / sizeof methods[0]; i++)
         if (i != ATTN_QUANT_OTHER && strcmp(methods[i], method) == 0)
             out->method = (enum attn_quant_method)i;
     out->adds_one = strcmp(text_of(value, "checkpoint_format"), "gptq_v2") != 0;
@@ -177,7 +177,7 @@ enum attn_status attn_quantization_read_beside(struct attn_quantization *out,
     size_t length;
     if (attn_checkpoint_is_gguf(checkpoint) || attn_checkpoint_config(checkpoint, &length) == NULL)
         return ATTN_OK;
-    for (size_t i = 0; i < ATTN_COUNT(files); i++) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char *text;
         json_t *object;
         enum attn_status status =

@@ -593,7 +593,7 @@ static bool check_sliding(struct attn_resolution *r)
         {hf->sliding_head_dim, full->head_dim, ATTN_KEY(r, sliding_head_dim)},
         {hf->sliding_value_head_dim, full->value_head_dim, ATTN_KEY(r, sliding_value_head_dim)},
     };
-    for (size_t i = 0; i < ATTN_COUNT(same); i++)
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
         if (same[i].size != 0 && same[i].size != same[i].of_full)
             return attn_refuse_key(
                 r, ATTN_UNSUPPORTED, same[i].key,
@@ -645,7 +645,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
                                         "thinker.",
                                         ""};
     const char *const *own = config->family->prefixes;
-    const size_t num_parts = ATTN_COUNT(parts);
+    const size_t num_parts = sizeof parts / sizeof parts[0];
     size_t count = 0;
     while (own[count] != NULL)
         count++;
