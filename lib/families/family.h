@@ -61,10 +61,11 @@ struct attn_quantization {
     unsigned bits;             /* of a code; 0: the configuration does not say it, or several */
     size_t groups[ATTN_QUANT_GROUPS]; /* [num_groups] inputs with one scale, as it says */
     size_t num_groups;
-    size_t block[2]; /* rows and columns with one scale; 0: the configuration has none */
-    bool adds_one;   /* GPTQ's zero points are stored less 1 */
-    bool asymmetric; /* zero points are needed: compressed-tensors */
-    bool ordered;    /* so is the group of each input: desc_act, actorder */
+    size_t block[2];  /* rows and columns with one scale; 0: the configuration has none */
+    bool usual_block; /* it does not say, and these are the usual ones */
+    bool adds_one;    /* GPTQ's zero points are stored less 1 */
+    bool asymmetric;  /* zero points are needed: compressed-tensors */
+    bool ordered;     /* so is the group of each input: desc_act, actorder */
 };
 
 /* A config.json under one set of names, whatever names the family has for its keys: n_embd and

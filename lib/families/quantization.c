@@ -150,14 +150,16 @@ static size_t second(const struct attn_stored *stored)
 
 /* FP8 codes with one scale, one for each row, or one for each block.  Hugging Face names it
  * `weight_scale_inv`, which multiplies the codes as `weight_scale` does.  Where a weight has both
- * names, `weight_scale` is no part of it, and is refused. */
+ * names, `weight_scale` is no part of it, and is refused.  Where the configuration does not say the
+ * size of blocks, a `weight_scale` has none. */
 static void describe_fp8(struct finder *f)
 {
     struct attn_quantized *w = f->w;
     const size_t *block = f->says->block;
-    const bool blocks = block[0] != 0;
-    const bool inverse =
-        find(f, &w->scales, ".weight_scale_inv") || (blocks && f->says->method == ATTN_QUANT_FP8);
+    const bool usual = f->says->usual_block;
+    const bool inverse = find(f, &w->scales, ".weight_scale_inv") ||
+                         (block[0] != 0 && !usual && f->says->method == ATTN_QUANT_FP8);
+    const bool blocks = block[0] != 0 && (!usual || (inverse && elements(w->scales.entry) != 1));
     const char *scale = inverse ? ".weight_scale_inv" : ".weight_scale";
     check(f, &w->codes, "F8_E4M3", w->out, w->in);
     set_values(w, attn_e4m3_to_float);

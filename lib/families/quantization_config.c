@@ -158,9 +158,11 @@ enum attn_status attn_quantization_read(struct attn_quantization *out, const cha
         status = check_words(out, value, error);
     if (status == ATTN_OK)
         status = read_groups(out, json_object_get(value, "config_groups"), error);
-    return status != ATTN_OK ? status
-                             : read_block(out, "weight_block_size",
-                                          json_object_get(value, "weight_block_size"), error);
+    const json_t *block = json_object_get(value, "weight_block_size");
+    out->usual_block = out->method == ATTN_QUANT_FP8 && block == NULL;
+    if (out->usual_block) /* as Hugging Face's class has them */
+        out->block[0] = out->block[1] = 128;
+    return status != ATTN_OK ? status : read_block(out, "weight_block_size", block, error);
 }
 
 /* ---- Files beside config.json ---------------------------------------------------------------- */

@@ -283,6 +283,8 @@ def main():
           lambda i, *s: mlx(*s, 6, 8) if i == 1 else mlx(*s, 3, 16))
     model("fp8_one_inverse", LLAMA, said("fp8", activation_scheme="static", weight_block_size=None),
           lambda i, *s: fp8(*s, None, ".weight_scale_inv", ".activation_scale"))
+    model("fp8_usual_blocks", {**LLAMA, "hidden_size": 160}, said("fp8"),
+          lambda i, *s: fp8(*s, (128, 128), ".weight_scale_inv"))
 
 
 if __name__ == "__main__":

@@ -561,6 +561,9 @@ START_TEST(test_config_slides_where_its_family_says)
         bool slides[2];
     } windows[] = {
         {"{\"model_type\":\"qwen3_moe\"," SIZES SLIDING "}", {true, true}},
+        {"{\"model_type\":\"qwen3_moe\"," SIZES SLIDING
+         ",\"layer_types\":[\"full_attention\",\"full_attention\"]}",
+         {true, true}},
         {"{\"model_type\":\"qwen3_moe\"," SIZES ",\"num_key_value_heads\":2}", {false, false}},
         {"{\"model_type\":\"qwen2_moe\"," SIZES SLIDING
          ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
