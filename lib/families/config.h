@@ -60,7 +60,10 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
 /* Whether layer `layer`, which must exist, is attention of this stack. */
-bool attn_config_attends(const struct attn_config *config, size_t layer);
+static inline bool attn_config_attends(const struct attn_config *config, size_t layer)
+{
+    return config->types[layer] < ATTN_LAYER_LINEAR;
+}
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows
  * from the configuration. */

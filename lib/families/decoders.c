@@ -505,29 +505,22 @@ ROW(deepseek_v32, INDEXED("deepseek_v32"),
     DEFAULTS(DEEPSEEK, .rope_gathered = true, .index_heads = 64, .index_head_dim = 128,
              .index_topk = 2048, ROPE(10000)));
 
-/* All layers attend alike, whatever layer_types calls them. */
-#define OF_SHARED \
-    "layers that take part with the keys which an earlier layer's indexer chose are not computed"
-
-ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"),
+/* layer_types has one name for all layers. */
+ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"), .note = "`shared` layers up to `index_topk` tokens",
     KEYS(DEEPSEEK_KEYS, INDEXER_SIZES, FLAG("rope_interleave", rope_gathered),
          FLAG("indexer_rope_interleave", index_interleaved),
-         {.name = "indexer_types",
-          .kind = ATTN_CONFIG_FIXED,
-          .only = "\"full\"",
-          .min = 1,
-          .remedy = OF_SHARED},
-         {.name = "index_topk_freq", .kind = ATTN_CONFIG_FIXED, .only = "1", .remedy = OF_SHARED},
+         LAYER_TYPES_AS("indexer_types", "full shared"),
+         FIELD("index_skip_topk_offset", INTEGER, index_offset, 0, ATTN_MAX_LAYERS),
+         FIELD("index_topk_freq", INTEGER, index_freq, 0, ATTN_MAX_LAYERS),
          {.name = "index_topk_pattern",
           .kind = ATTN_CONFIG_FIXED,
           .only = "null",
-          .remedy = OF_SHARED},
-         IGNORED("index_share_for_mtp_iteration index_skip_topk_offset layer_types "
-                 "mlp_layer_types moe_router_dtype")),
-    DEFAULTS(CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 2048, .qk_nope_head_dim = 192,
-             .qk_rope_head_dim = 64, .value_head_dim = 256, .rope_gathered = true,
-             .index_heads = 32, .index_head_dim = 128, .index_topk = 2048,
-             .index_interleaved = true, ROPE(10000)));
+          .remedy = "say the same by indexer_types"},
+         IGNORED("index_share_for_mtp_iteration layer_types mlp_layer_types moe_router_dtype")),
+    DEFAULTS(CAUSAL, .other_type = ATTN_LAYER_SHARED, .index_offset = 2, .kv_lora_rank = 512,
+             .q_lora_rank = 2048, .qk_nope_head_dim = 192, .qk_rope_head_dim = 64,
+             .value_head_dim = 256, .rope_gathered = true, .index_heads = 32, .index_head_dim = 128,
+             .index_topk = 2048, .index_interleaved = true, ROPE(10000)));
 
 ROW(axk1, LATENT("axk1", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));

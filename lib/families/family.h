@@ -136,7 +136,9 @@ struct attn_hf_config {
      * scale_by_mscale: yarn's gain for mscale_all_dim, squared, multiplies scores. */
     size_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim;
     size_t index_heads, index_head_dim, index_topk; /* of an indexer; index_heads 0: none */
-    size_t keep_window_size;                        /* of a dynamic mask; 0: none */
+    size_t index_freq, index_offset; /* layers with an indexer: the first index_offset, and from the
+                                        last of these on each index_freq-th; the others share */
+    size_t keep_window_size;         /* of a dynamic mask; 0: none */
     bool index_interleaved;
     bool scale_by_mscale;
     bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
@@ -206,6 +208,7 @@ enum attn_layer_type {
     ATTN_LAYER_FULL = 0,
     ATTN_LAYER_SLIDING,
     ATTN_LAYER_CHUNKED,
+    ATTN_LAYER_SHARED, /* takes part with the keys that the indexer of an earlier layer chose */
     ATTN_LAYER_LINEAR,
     ATTN_LAYER_MAMBA,
     ATTN_LAYER_MLP,
@@ -213,7 +216,7 @@ enum attn_layer_type {
     ATTN_LAYER_CONV,
     ATTN_LAYER_ELSEWHERE, /* of another stack; no list of types names it */
 };
-#define ATTN_NUM_LAYER_TYPES 8
+#define ATTN_NUM_LAYER_TYPES 9
 
 /* Which layers rotate queries and keys. */
 enum attn_rope_layers {

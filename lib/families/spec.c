@@ -354,10 +354,13 @@ static enum attn_layer_type type_of(const struct attn_config *config, size_t i)
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
     const size_t dense = hf->dense_period != 0 ? hf->num_dense : 0;
     bool full = hf->listed_layers != 0 && config->is_listed[i];
+    if (other == ATTN_LAYER_SHARED)
+        full =
+            i < hf->index_offset || (i + 1 - hf->index_offset) % attn_max(hf->index_freq, 1) == 0;
     if (hf->listed_layers == 0 && hf->full_period != 0)
         full = i < dense ? ends_period(hf, i, hf->dense_period)
                          : ends_period(hf, i - dense, hf->full_period);
-    if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_LINEAR)
+    if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_SHARED)
         return full ? ATTN_LAYER_FULL : other;
     if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
         return ATTN_LAYER_FULL;
@@ -564,8 +567,11 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
 {
     struct attn_layer_spec *sliding = &config->specs[ATTN_LAYER_SLIDING];
     struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
+    struct attn_layer_spec *shared = &config->specs[ATTN_LAYER_SHARED];
     for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
         config->specs[type] = *common;
+    shared->mla.index = (struct attn_indexer_spec){.num_heads = 0};
+    shared->max_tokens = hf->index_topk; /* of so many any indexer chooses all */
     if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0)
         full->attention_chunk_size = sliding->attention_chunk_size = 0;
     if (hf->global_head_dim != 0)
@@ -664,11 +670,6 @@ size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
     if (config->hf.num_groups == 0)
         return layer;
     return (size_t)((double)layer / ((double)config->num_layers / (double)config->hf.num_groups));
-}
-
-bool attn_config_attends(const struct attn_config *config, size_t layer)
-{
-    return config->types[layer] < ATTN_LAYER_LINEAR;
 }
 
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,

@@ -37,7 +37,7 @@ static const struct {
 
 static char letter_of(const struct attn_config *config, size_t layer)
 {
-    return "AS?LM-EC"[config->types[layer]];
+    return "AS??LM-EC"[config->types[layer]];
 }
 
 START_TEST(test_hybrid_layers_are_those_that_the_configuration_says)
