@@ -50,6 +50,7 @@ enum attn_quant_method {
     ATTN_QUANT_AWQ,
     ATTN_QUANT_BITSANDBYTES,
     ATTN_QUANT_MODELOPT,
+    ATTN_QUANT_TORCHAO,
     ATTN_QUANT_MLX,
 };
 
