@@ -110,6 +110,28 @@ static json_t *find_inner(const json_t *object, const char **path)
     return inner;
 }
 
+bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
+{
+    static const char *const parts[] = {"model.language_model.",
+                                        "language_model.",
+                                        "model.text_model.",
+                                        "language.",
+                                        "thinker.",
+                                        ""};
+    const char *const *own = config->family->prefixes;
+    const size_t num_parts = sizeof parts / sizeof parts[0];
+    size_t count = 0;
+    while (own[count] != NULL)
+        count++;
+    if (i >= count * (config->is_wrapped ? num_parts : 1))
+        return false;
+    if (config->is_wrapped) /* the family's last prefix first: published names often have none */
+        snprintf(out, ATTN_PREFIX_MAX, "%s%s", parts[i / count], own[count - 1 - i % count]);
+    else
+        snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
+    return true;
+}
+
 /* Finds the family of a text model that a configuration of an unknown type has inside. */
 static enum attn_status find_wrapped(struct attn_choice *out, const json_t *object,
                                      const char *stack, struct attn_error *error)
@@ -229,11 +251,24 @@ static enum attn_status check_class(const struct attn_family *family, const char
 
 /* ---- The family ---- */
 
-/* Names the supported model_type that is nearest; a family's name in replies counts too. */
+/* Says why a type that is known is not supported, or names the nearest that is, of which a family's
+ * name in replies counts too. */
 static enum attn_status fail_type(const char *type, struct attn_error *error)
 {
+    static const struct {
+        const char *types, *why;
+    } known[] = {
+        {"deepseek_v4", "its layers attend to keys that are made of several tokens each"},
+        {"phi3small", "its layers attend to blocks of a pattern of each head"},
+        {"donut-swin maskformer-swin swin swin2sr swinv2", "it attends within windows of patches"},
+        {"falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7 xlstm", "it has no attention by softmax"},
+    };
     const char *names[2 * MOST_FAMILIES], *nearest = NULL;
     size_t count = 0;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (attn_hf_names_have(known[i].types, type))
+            return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
+                             "model_type: \"%s\" is not supported: %s", type, known[i].why);
     while (count < MOST_FAMILIES && attn_family_at(count) != NULL) {
         names[2 * count] = attn_family_at(count)->model_type;
         names[2 * count + 1] = attn_family_at(count)->name;

@@ -178,6 +178,38 @@ bool attn_read_letters(struct attn_reader *reader, const struct attn_hf_key *key
     return attn_set_field(reader, key, &count);
 }
 
+/* Reads an object of each layer, nemotron-nas': whether the layer attends, and how many query heads
+ * share a key/value head. */
+bool attn_read_blocks(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value)
+{
+    static const char *const without[] = {"sparsify", "num_sink_tokens", "unshifted_sink",
+                                          "use_prefill_window_in_sink_attention", "window_length"};
+    const size_t count = json_array_size(value);
+    if (count == 0 || count > ATTN_MAX_LAYERS)
+        return attn_refuse_type(reader, key->name, "a list of an object for each layer");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *own = json_object_get(json_array_get(value, i), "attention");
+        const json_int_t heads = json_integer_value(json_object_get(own, "n_heads_in_group"));
+        const bool absent = json_is_true(json_object_get(own, "no_op")) ||
+                            json_is_true(json_object_get(own, "replace_with_linear"));
+        if (!absent && (heads < 1 || heads > ATTN_MAX_HEADS))
+            return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                                   ": n_heads_in_group of layer %zu must be 1 to %d", i,
+                                   ATTN_MAX_HEADS);
+        for (size_t k = 0; k < sizeof without / sizeof without[0] && !absent; k++)
+            if (json_is_true(json_object_get(own, without[k])) ||
+                json_is_number(json_object_get(own, without[k])) ||
+                json_is_object(json_object_get(own, without[k])))
+                return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name,
+                                       ": %s of layer %zu is not supported", without[k], i);
+        if (!set_type(reader, key, i, absent ? ATTN_LAYER_MLP : ATTN_LAYER_FULL, value))
+            return false;
+        reader->r.config->sharers[i] = absent ? 0 : (size_t)heads;
+    }
+    return attn_set_field(reader, key, &count);
+}
+
 /* Reads a list such as [[["global", "local"], 12]]: runs of names, each as often as it says. */
 bool attn_read_runs(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {

@@ -38,6 +38,11 @@ ROW(granitemoehybrid, LLAMA("granitemoehybrid"), .note = "RoPE only with `rope`"
                  "residual_multiplier shared_intermediate_size")),
     DEFAULTS(CAUSAL, MAMBA, .scale = 1, ROPE(10000)));
 
+/* Llama of which layers have lost their attention, or some of their key/value heads. */
+ROW(nemotron_nas, LLAMA("nemotron-nas"), .note = "key/value heads by layer",
+    KEYS(DECODER_KEYS, ATTENTION_BIAS, FIELD("block_configs", LAYER_BLOCKS, num_layer_types, 0, 0)),
+    DEFAULTS(CAUSAL, .other_type = ATTN_LAYER_MLP, ROPE(10000)));
+
 /* Each layer has both; attention's input and output are multiplied outside of it. */
 ROW(falcon_h1, LLAMA("falcon_h1"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, KEY_MULTIPLIER, MAMBA_IGNORED,

@@ -486,7 +486,7 @@ static bool resolve_rotating(struct attn_resolution *r)
            check_length(r, ATTN_KEY(r, num_mlp_types), hf->num_mlp_types);
 }
 
-/* The list of query heads of each layer. */
+/* The query heads of each layer, and those of a key/value head. */
 static bool check_layer_heads(struct attn_resolution *r)
 {
     const struct attn_config *config = r->config;
@@ -499,6 +499,11 @@ static bool check_layer_heads(struct attn_resolution *r)
                 " has %zu for layer %zu, which %zu key/value heads do not divide", config->heads[i],
                 i, groups);
     }
+    for (size_t i = 0; i < config->num_layers; i++)
+        if (config->sharers[i] != 0 && config->hf.num_heads % config->sharers[i] != 0)
+            return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_layer_types),
+                                   ": %zu heads are no whole groups of %zu in layer %zu",
+                                   config->hf.num_heads, config->sharers[i], i);
     return check_length(r, key, config->hf.num_layer_heads);
 }
 
@@ -642,28 +647,6 @@ bool attn_resolve(struct attn_resolution *r)
            check_layer_heads(r) && check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
 }
 
-bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
-{
-    static const char *const parts[] = {"model.language_model.",
-                                        "language_model.",
-                                        "model.text_model.",
-                                        "language.",
-                                        "thinker.",
-                                        ""};
-    const char *const *own = config->family->prefixes;
-    const size_t num_parts = sizeof parts / sizeof parts[0];
-    size_t count = 0;
-    while (own[count] != NULL)
-        count++;
-    if (i >= count * (config->is_wrapped ? num_parts : 1))
-        return false;
-    if (config->is_wrapped) /* the family's last prefix first: published names often have none */
-        snprintf(out, ATTN_PREFIX_MAX, "%s%s", parts[i / count], own[count - 1 - i % count]);
-    else
-        snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
-    return true;
-}
-
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
 {
@@ -682,6 +665,8 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
         out->rope.theta = config->rope_thetas[layer];
     if (config->hf.num_layer_heads != 0)
         out->num_heads = config->heads[layer];
+    if (config->sharers[layer] != 0)
+        out->num_kv_heads = out->num_heads / config->sharers[layer];
     if (config->hf.num_layer_windows != 0 && config->hf.use_sliding_window)
         out->sliding_window = window_of(&config->hf, config->windows[layer]);
     if (layer >= config->num_layers - config->hf.num_shared_layers)

@@ -197,6 +197,7 @@ static const struct field_words *words_for(const struct field_words *words, size
 static const char *const bounds[] = {
     [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
     [ATTN_CONFIG_ROPE_TYPE] = "name",
+    [ATTN_CONFIG_LAYER_BLOCKS] = "list of objects, one a layer, with the key `attention`",
     [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
     [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
     [ATTN_CONFIG_CROSS_LAYERS] = "list of indices",

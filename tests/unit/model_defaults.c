@@ -223,6 +223,7 @@ static const struct {
     {"nanochat", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
     {"bitnet", NULL, NULL,
      "num_key_value_heads=5 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-5"},
+    {"nemotron-nas", NULL, NULL, "rope_theta=10000"},
     {"nemotron_h", NULL, NULL,
      "num_key_value_heads=8 head_dim=128 attention_head_dim=128 attention_bias=false"},
     {"granitemoehybrid", NULL, NULL,

@@ -12,9 +12,17 @@
 
 /* A letter for each layer: A attention, L linear, M Mamba, - MLP, E experts, C convolution, S
  * sliding. */
+#define BLOCK(members) "{\"attention\":{" members "},\"ffn\":{\"no_op\":false}}"
+#define BLOCKS(list) OF("nemotron-nas") LAYERS(3) ",\"block_configs\":[" list "]}"
+#define ATTENDS(heads, more) BLOCK("\"n_heads_in_group\":" heads ",\"no_op\":false" more)
+#define NO_BLOCK(key) BLOCK("\"n_heads_in_group\":null,\"" key "\":true")
+
 static const struct {
     const char *text, *layers;
 } hybrids[] = {
+    {BLOCKS(NO_BLOCK("no_op") "," ATTENDS(
+         "2", ",\"window_length\":null,\"sparsify\":null") "," NO_BLOCK("replace_with_linear")),
+     "-A-"},
     {OF("nemotron_h") LAYERS(5) ",\"hybrid_override_pattern\":\"M*-*E\"}", "MA-AE"},
     {OF("nemotron_h") ",\"layers_block_type\":[\"mamba\",\"moe\",\"attention\",\"mlp\"]}", "MEA-"},
     {OF("nemotron_h") ",\"layers_block_type\":[\"linear_attention\",\"moe\",\"full_attention\"]}",
@@ -58,6 +66,12 @@ END_TEST
 static const struct {
     const char *text, *key;
 } refused[] = {
+    {BLOCKS(ATTENDS("2", "") "," ATTENDS("0", "") "," ATTENDS("2", "")), "n_heads_in_group"},
+    {BLOCKS(ATTENDS("2", "") "," ATTENDS("3", "") "," ATTENDS("2", "")), "whole groups of 3"},
+    {BLOCKS(ATTENDS("2", "") "," ATTENDS("4", "")), "block_configs has 2 entries"},
+    {BLOCKS(ATTENDS("2", ",\"window_length\":64")), "window_length of layer 0"},
+    {BLOCKS(ATTENDS("2", ",\"unshifted_sink\":true")), "unshifted_sink of layer 0"},
+    {OF("nemotron-nas") LAYERS(1) ",\"block_configs\":{}}", "a list of an object for each layer"},
     {OF("nemotron_h") LAYERS(3) ",\"hybrid_override_pattern\":\"M*\"}", "hybrid_override_pattern"},
     {OF("nemotron_h") LAYERS(1) ",\"hybrid_override_pattern\":\"X\"}", "hybrid_override_pattern"},
     {OF("nemotron_h") LAYERS(1) ",\"hybrid_override_pattern\":\"\"}", "hybrid_override_pattern"},
@@ -121,6 +135,8 @@ START_TEST(test_hybrid_keys_say_which_of_two_models_it_is)
     ck_assert(s.rope.type == ATTN_ROPE_NONE);
     s = spec_of(OF("falcon_h1") LAYERS(1) "}");
     ck_assert(s.key_multiplier == 0);
+    s = spec_of(BLOCKS(ATTENDS("8", "") "," ATTENDS("4", "") "," ATTENDS("2", "")));
+    ck_assert_uint_eq(s.num_kv_heads, 4);
 }
 END_TEST
 
