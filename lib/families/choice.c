@@ -97,8 +97,12 @@ json_t *attn_config_object(const json_t *object, const char *name)
  * none, and the path of its key. */
 static json_t *find_inner(const json_t *object, const char **path)
 {
-    static const char *const paths[] = {"text_config", "llm_config", "language_config",
-                                        "language_model", "thinker_config.text_config"};
+    static const char *const paths[] = {"text_config",
+                                        "llm_config",
+                                        "language_config",
+                                        "language_model",
+                                        "thinker_config.text_config",
+                                        "backbone_config"};
     const json_t *thinker = json_object_get(object, "thinker_config");
     json_t *inner = NULL;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0] && inner == NULL; i++) {
@@ -117,6 +121,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
                                         "model.text_model.",
                                         "language.",
                                         "thinker.",
+                                        "backbone.",
                                         ""};
     const char *const *own = config->family->prefixes;
     const size_t num_parts = sizeof parts / sizeof parts[0];
@@ -142,6 +147,8 @@ static enum attn_status find_wrapped(struct attn_choice *out, const json_t *obje
     if (subtype == NULL)
         return ATTN_OK;
     const struct attn_family *known = attn_family_find(subtype, NULL, NULL);
+    if ((known == NULL || known->subconfig != NULL) && strcmp(path, "backbone_config") == 0)
+        return ATTN_OK; /* the whole is no better known */
     if (known == NULL || known->subconfig != NULL)
         return attn_fail(error, ATTN_UNSUPPORTED, path, "%s: model_type '%.64s' is not supported",
                          path, subtype);

@@ -127,7 +127,7 @@ struct attn_hf_config {
     size_t num_layer_heads;   /* entries of a list of query heads of each layer; 0: num_heads */
     size_t num_layer_windows; /* entries of a list of the window of each layer; 0: sliding_window */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
-    bool half_window;                       /* W = sliding_window/2+1 */
+    bool half_window;                       /* W = sliding_window/2, +1 if not causal */
     bool closed_window;                     /* W = sliding_window+1 */
     bool window_needs_list;                 /* no layer slides but by a list of types */
     bool slides_without_rope;               /* without a list the layers without RoPE slide */

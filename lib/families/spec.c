@@ -563,7 +563,9 @@ static bool resolve_rope(struct attn_resolution *r)
 /* W of the window that a configuration says. */
 static size_t window_of(const struct attn_hf_config *hf, size_t window)
 {
-    return hf->bidirectional || hf->half_window ? window / 2 + 1 : window + hf->closed_window;
+    if (hf->bidirectional || hf->half_window)
+        return window / 2 + (hf->bidirectional || !hf->is_causal);
+    return window + hf->closed_window;
 }
 
 /* Copies the common specification to every type of layers and adds what only that type has. */

@@ -271,6 +271,41 @@ static const struct {
      DEEPSEEK " rope_theta=1e7 mla_scale_q_lora=true mla_scale_kv_lora=true"},
     {"minicpm3", NULL, NULL,
      "kv_lora_rank=256 q_lora_rank=768 qk_nope_head_dim=64 qk_rope_head_dim=32 rope_theta=10000"},
+#define PLAIN "rope_theta=10000 attention_bias=false"
+    {"aria_text", NULL, NULL, PLAIN},
+    {"minicpm", NULL, NULL, PLAIN},
+    {"xverse", NULL, NULL, PLAIN},
+    {"orion", NULL, NULL, PLAIN},
+    {"deepseek", NULL, NULL, PLAIN},
+    {"emu3_text_model", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6 attention_bias=false"},
+    {"csm", NULL, NULL, "num_key_value_heads=8 rope_theta=500000 attention_bias=false"},
+    {"bailing_moe", NULL, NULL,
+     "rope_theta=10000 rms_norm_eps=1e-6 use_qkv_bias=false use_qk_norm=false"},
+    {"hy_v3", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 rope_theta=11158840 rms_norm_eps=1e-5 "
+     "attention_bias=false"},
+#define ERNIE_VL "num_key_value_heads=4 rope_theta=500000 use_bias=false"
+    {"ernie4_5_vl_moe", "ernie4_5_vl_moe_text", NULL, ERNIE_VL},
+    {"ernie4_5_vl_moe_text", NULL, NULL, ERNIE_VL},
+#define PADDLE_OCR "num_key_value_heads=2 head_dim=128 rope_theta=500000 use_bias=false"
+    {"paddleocr_vl", "paddleocr_vl_text", NULL, PADDLE_OCR},
+    {"paddleocr_vl_text", NULL, NULL, PADDLE_OCR},
+    {"glm_ocr", "glm_ocr_text", NULL, "num_key_value_heads=8 rope_theta=10000"},
+    {"glm_ocr_text", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
+#define GLM_IMAGE "num_key_value_heads=2 rope_theta=10000 attention_bias=true"
+    {"glm_image", "glm_image_text", NULL, GLM_IMAGE},
+    {"glm_image_text", NULL, NULL, GLM_IMAGE},
+    {"modernbert-decoder", NULL, NULL,
+     "attention_bias=false local_attention=128 global_attn_every_n_layers=3 "
+     "global_rope_theta=160000 local_rope_theta=10000"},
+    {"openai_privacy_filter", NULL, NULL,
+     "num_key_value_heads=2 head_dim=64 max_position_embeddings=131072 attention_bias=true "
+     "sliding_window=128 rope_theta=150000 rope.factor=32 rope.beta_fast=32 rope.beta_slow=1 "
+     "rope.truncate=false rope.original_max_position_embeddings=4096"},
+    {"vilt", NULL, NULL, "qkv_bias=true"},
+    {"videomae", NULL, NULL, "qkv_bias=true"},
+    {"vitpose_backbone", NULL, NULL, "qkv_bias=true"},
+    {"imagegpt", NULL, NULL, "scale_attn_weights=true scale_attn_by_inverse_layer_idx=false"},
     {"gpt2", NULL, NULL, "scale_attn_weights=true scale_attn_by_inverse_layer_idx=false"},
     {"gpt_neox", NULL, NULL,
      "attention_bias=true rotary_pct=0.25 rotary_emb_base=10000 partial_rotary_factor=0.25 "
@@ -350,6 +385,13 @@ static const struct {
     {"clip_text_model", NULL, NULL, CLIP_TEXT " max_position_embeddings=77"},
     {"clip_vision_model", NULL, NULL, TOWER},
     {"chinese_clip", NULL, "vision", TOWER},
+    {"altclip", NULL, "vision", TOWER},
+    {"clipseg", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
+    {"clipseg", NULL, "vision", TOWER},
+    {"metaclip_2", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
+    {"metaclip_2", NULL, "vision", TOWER},
+    {"xclip", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
+    {"xclip", NULL, "vision", TOWER},
     {"owlvit", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
     {"owlvit", NULL, "vision", TOWER},
     {"owlv2", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
