@@ -6,8 +6,10 @@
 
 static const struct attn_hf_key bert_keys[] = KEY_LIST(
     SIZES, POSITIONS, FLAG("is_decoder", is_causal),
-    NAME("position_embedding_type", relative_positions, "relative_key relative_key_query absolute"),
-    IGNORED("concat_input embedding_size enable_cls enable_pronunciation enable_shape "
+    NAME("position_embedding_type", relative_positions,
+         "relative_key relative_key_query absolute alibi"),
+    IGNORED("emb_pooler feed_forward_type model_max_length "
+            "concat_input embedding_size enable_cls enable_pronunciation enable_shape "
             "max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
             "max_xpath_tag_unit_embeddings pronunciation_embed_dim pronunciation_vocab_size "
             "fusion_hidden_size fusion_num_hidden_layers learn_encoder pooler_fn project_dim "
@@ -24,7 +26,7 @@ static const struct attn_family_tensor bert_tensors[] =
 #define NAMED_AS_BERT(type, prefix) FAMILY(type), PREFIXES(prefix, ""), .tensors = bert_tensors
 #define BERT(type, prefix) NAMED_AS_BERT(type, prefix), .keys = bert_keys, DEFAULTS(ENCODER)
 
-ROW(bert, BERT("bert", "bert."));
+ROW(bert, BERT("bert", "bert."), .note = "ALiBi by key: Jina v2");
 ROW(roberta, BERT("roberta", "roberta."));
 ROW(xlm_roberta, BERT("xlm-roberta", "roberta."));
 ROW(camembert, BERT("camembert", "roberta."));

@@ -166,8 +166,9 @@ struct attn_hf_config {
     bool gated_bias;              /* T5's with the gates of WavLM */
     bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */
     size_t relative_key, max_after;      /* 1: relative keys, which end after max_after tokens */
-    size_t relative_positions; /* 1: relative keys of max_position tokens before and after, rows in
-                                  the opposite order; 2: relative queries too */
+    /* 1: relative keys of max_position tokens before and after, rows in the opposite order; 2:
+     * relative queries too; 3: none; 4: ALiBi in both directions. */
+    size_t relative_positions;
     bool relative_backward; /* their rows are in the opposite order, and one less is before a query
                                than after it */
     bool own_tables;        /* each layer has a table of T5's position bias */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "basics/status.h"
 
@@ -281,6 +282,10 @@ static bool resolve_relative(struct attn_layer_spec *spec, struct attn_resolutio
 static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
+    const bool both_ways = hf->relative_positions == 4;
+    if (both_ways && strcmp(r->config->family->model_type, "bert") != 0)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, relative_positions),
+                               ": alibi is read of bert alone");
     if (hf->alibi && hf->buckets != 0)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, buckets), " contradicts alibi");
     if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
@@ -308,12 +313,13 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
             .content_to_position = true,
             .own_table = !hf->relative_backward,
         };
-    else if (hf->alibi)
+    else if (hf->alibi || both_ways)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
             .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
             .bfloat16 = hf->alibi_bfloat16,
-            .by_slot = hf->alibi_by_slot,
+            .by_slot = hf->alibi_by_slot || both_ways,
+            .bidirectional = both_ways,
         };
     else if (hf->buckets != 0)
         spec->position_bias = (struct attn_position_bias_spec){

@@ -489,4 +489,14 @@ CONFIGS = {
                num_local_experts=2, num_experts_per_tok=1, tie_word_embeddings=False),
         llama_decoys(24, mlp=("router", "experts")), model_files("openai_privacy_filter", LATEST),
         notes="not causal; 3 tokens on each side; neighbouring pairs turn; sinks"),
+    "bert_alibi": spec(
+        config("bert", "JinaBertForMaskedLM", **{
+            **BERT_KEYS, "num_attention_heads": 6, "emb_pooler": "mean",
+            "feed_forward_type": "geglu", "max_position_embeddings": 8192,
+            "model_max_length": 8192, "position_embedding_type": "alibi"}),
+        encoder_decoys("", 24, "embeddings.word_embeddings.weight",
+                       "encoder.layer.%d.attention.output.LayerNorm.weight",
+                       "encoder.layer.%d.mlp.gated_layers.weight"),
+        published("jinaai/jina-bert-implementation", "modeling_bert.py"),
+        notes="ALiBi less with the distance of keys on both sides, padding counted"),
 }

@@ -229,7 +229,8 @@ def has_alibi(config):
     """Baichuan's two sizes share a class name; that of 13B has no max_position_embeddings."""
     family = config["model_type"]
     thirteen = family == "baichuan" and "max_position_embeddings" not in config
-    return family == "bloom" or thirteen or config.get("alibi", False)
+    jina = config.get("position_embedding_type") == "alibi"
+    return family == "bloom" or thirteen or jina or config.get("alibi", False)
 
 
 def rope_rule(config, index):
