@@ -3,6 +3,7 @@
 #include "families/spec.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "attn_json.h"
@@ -102,14 +103,16 @@ static json_t *find_inner(const json_t *object, const char **path)
                                         "language_config",
                                         "language_model",
                                         "thinker_config.text_config",
+                                        "vlm_config.text_config",
                                         "backbone_config"};
-    const json_t *thinker = json_object_get(object, "thinker_config");
     json_t *inner = NULL;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0] && inner == NULL; i++) {
         const char *dot = strchr(paths[i], '.');
+        char outer[16];
         *path = paths[i];
-        inner =
-            dot == NULL ? attn_config_object(object, *path) : attn_config_object(thinker, dot + 1);
+        snprintf(outer, sizeof outer, "%.*s", dot != NULL ? (int)(dot - *path) : 0, *path);
+        inner = dot == NULL ? attn_config_object(object, *path)
+                            : attn_config_object(json_object_get(object, outer), dot + 1);
     }
     return inner;
 }
@@ -122,6 +125,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
                                         "language.",
                                         "thinker.",
                                         "backbone.",
+                                        "vlm.model.language_model.",
                                         ""};
     const char *const *own = config->family->prefixes;
     const size_t num_parts = sizeof parts / sizeof parts[0];
@@ -143,7 +147,12 @@ static enum attn_status find_wrapped(struct attn_choice *out, const json_t *obje
 {
     const char *path;
     json_t *inner = find_inner(object, &path);
+    const json_t *latents = json_object_get(inner, "use_mla");
     const char *subtype = json_string_value(json_object_get(inner, "model_type"));
+    if (json_is_false(latents) && (subtype == NULL || strcmp(subtype, "deepseek_v2") == 0)) {
+        subtype = "deepseek"; /* DeepSeek-OCR: the class of DeepSeek V2 has both forms */
+        json_object_del(inner, "architectures");
+    }
     if (subtype == NULL)
         return ATTN_OK;
     const struct attn_family *known = attn_family_find(subtype, NULL, NULL);

@@ -62,7 +62,7 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
     const double number = json_number_value(element);
     const struct list *list = list_of(key);
     if ((list->type == JSON_REAL ? !json_is_number(element) : json_typeof(element) != list->type) ||
-        (list->max > 0 && (number < 0 || number > (double)list->max)))
+        (list->max > 0 && (number < key->min || number > (double)list->max)))
         return attn_refuse_type(reader, key->name, list->text);
     switch (key->kind) {
     case ATTN_CONFIG_FACTORS:
@@ -82,7 +82,7 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
         config->rotates[i] = number == 1;
         return true;
     case ATTN_CONFIG_FULL_LAYERS:
-        config->is_listed[(size_t)number] = true;
+        config->is_listed[(size_t)(number - key->min)] = true;
         return true;
     case ATTN_CONFIG_MLP_TYPES:
         config->dense[i] = strcmp(text, "dense") == 0;

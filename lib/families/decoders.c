@@ -55,7 +55,11 @@ ROW(minicpm,
     PLAIN("minicpm", IGNORED("dim_model_base mup_denominator scale_depth scale_emb"), ROPE(10000)));
 ROW(xverse, PLAIN("xverse", IGNORED("max_tokenizer_truncation"), ROPE(10000)));
 ROW(orion, PLAIN("orion", IGNORED("tokenizer_class"), ROPE(10000)));
-ROW(deepseek, PLAIN("deepseek", IGNORED("aux_loss_alpha seq_aux"), ROPE(10000)));
+ROW(deepseek, LLAMA("deepseek"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_mla", "false"),
+         IGNORED("aux_loss_alpha kv_lora_rank lm_head q_lora_rank qk_nope_head_dim "
+                 "qk_rope_head_dim rm_head seq_aux v_head_dim")),
+    DEFAULTS(CAUSAL, ROPE(10000)));
 ROW(csm, FAMILY("csm"), PREFIXES("backbone_model.", ""), .tensors = attn_llama_tensors,
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS,
          IGNORED("audio_eos_token_id audio_token_id codebook_eos_token_id codebook_pad_token_id "
@@ -557,6 +561,20 @@ static const struct attn_hf_key deepseek_v3_keys[] =
 
 ROW(deepseek_v3, LATENT("deepseek_v3", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));
+
+/* One layer in four, without positions; the others are KDA. */
+ROW(kimi_linear, LATENT("kimi_linear", latent_tensors),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, LATENT_SIZES,
+         SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM),
+         SIZE("model_max_length", max_position, MAX_POSITION), OBJECT("linear_attn_config"),
+         FIELD("linear_attn_config.full_attn_layers", FULL_LAYERS, listed_layers, 1, 0),
+         FIXED("mla_use_nope", "true"), FIXED("mla_use_output_gate", "false"), NO_ROPE,
+         IGNORED("head_dim linear_attn_config.head_dim linear_attn_config.kda_layers "
+                 "linear_attn_config.num_heads linear_attn_config.short_conv_kernel_size "
+                 "moe_renormalize moe_router_activation_func num_expert_group "
+                 "num_experts_per_token use_grouped_topk")),
+    DEFAULTS(CAUSAL, .kv_lora_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64,
+             .value_head_dim = 128, .other_type = ATTN_LAYER_LINEAR));
 
 ROW(kimi_k2, LATENT("kimi_k2", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(50000)));

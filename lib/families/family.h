@@ -255,7 +255,7 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_LAYER_LETTERS, /* string of attn_layer_letters -> its length */
     ATTN_CONFIG_LAYER_BLOCKS,  /* list of {"attention": OBJECT}, which says whether a layer attends
                                  and with how many query heads a key/value head -> its length */
-    ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers -> 1 + the last */
+    ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers, from `min` on -> 1 + the last */
     ATTN_CONFIG_PERIOD,        /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_ROPE_THETAS,   /* list of numbers in [min, max], 0: does not rotate -> its length */

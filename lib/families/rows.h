@@ -78,17 +78,17 @@
         row(gpt_neo), row(codegen), row(gpt_bigcode), row(biogpt), row(xglm), row(dbrx),           \
         row(mixtral), row(ministral3), row(ministral), row(mistral3_mistral), row(mistral3),       \
         row(mistral3_mistral4), row(mistral4), row(llama4), row(llama4_text), row(eurobert),       \
-        row(qwen2_moe), row(qwen3_moe), row(phi4_multimodal), row(qwen2_vl), row(qwen2_vl_text),   \
-        row(qwen2_5_vl), row(qwen2_5_vl_text), row(qwen2_5_omni_text), row(qwen3_omni_moe_text),   \
-        row(qwen3_vl), row(qwen3_vl_text), row(qwen3_vl_moe), row(qwen3_vl_moe_text),              \
-        row(qwen3_next), row(qwen3_5), row(qwen3_5_text), row(qwen3_5_moe), row(qwen3_5_moe_text), \
-        row(gemma), row(vaultgemma), row(gemma3), row(gemma3_text), row(gemma3n),                  \
-        row(gemma3n_text), row(gemma4), row(gemma4_text), row(gemma4_unified),                     \
-        row(gemma4_unified_text), row(granite), row(granitemoe), row(granitemoeshared),            \
-        row(granite_swa), row(granitemoe_swa), row(hyperclovax), row(arcee), row(jais2),           \
-        row(aria_text), row(emu3_text_model), row(minicpm), row(xverse), row(orion),               \
-        row(deepseek), row(csm), row(bailing_moe), row(hy_v3), row(solar_open), row(apertus),      \
-        row(cwm), row(phimoe), row(dots1), row(mellum), row(laguna), row(afmoe),                   \
+        row(qwen2_moe), row(qwen3_moe), row(phi3_v), row(phi4_multimodal), row(qwen2_vl),          \
+        row(qwen2_vl_text), row(qwen2_5_vl), row(qwen2_5_vl_text), row(qwen2_5_omni_text),         \
+        row(qwen3_omni_moe_text), row(qwen3_vl), row(qwen3_vl_text), row(qwen3_vl_moe),            \
+        row(qwen3_vl_moe_text), row(qwen3_next), row(qwen3_5), row(qwen3_5_text),                  \
+        row(qwen3_5_moe), row(qwen3_5_moe_text), row(gemma), row(vaultgemma), row(gemma3),         \
+        row(gemma3_text), row(gemma3n), row(gemma3n_text), row(gemma4), row(gemma4_text),          \
+        row(gemma4_unified), row(gemma4_unified_text), row(granite), row(granitemoe),              \
+        row(granitemoeshared), row(granite_swa), row(granitemoe_swa), row(hyperclovax),            \
+        row(arcee), row(jais2), row(aria_text), row(emu3_text_model), row(minicpm), row(xverse),   \
+        row(orion), row(deepseek), row(csm), row(bailing_moe), row(hy_v3), row(solar_open),        \
+        row(apertus), row(cwm), row(phimoe), row(dots1), row(mellum), row(laguna), row(afmoe),     \
         row(muse_glimmer), row(muse_glimmer_text), row(smollm3), row(starcoder2), row(stablelm),   \
         row(glm), row(glm4), row(glm4v), row(glm4v_text), row(glm4_moe), row(glm4v_moe),           \
         row(glm4v_moe_text), row(glm_ocr), row(glm_ocr_text), row(glm_image), row(glm_image_text), \
@@ -100,7 +100,7 @@
         row(persimmon), row(nemotron), row(nanochat), row(bitnet), row(exaone), row(baichuan),     \
         row(qwen), row(chatglm), row(nemotron_h), row(nemotron_nas), row(granitemoehybrid),        \
         row(falcon_h1), row(jamba), row(bamba), row(lfm2), row(lfm2_moe), row(olmo_hybrid),        \
-        row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(axk1), row(youtu),                   \
+        row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(kimi_linear), row(axk1), row(youtu), \
         row(glm4_moe_lite), row(deepseek_v32), row(glm_moe_dsa), row(minicpm3), row(longcat_flash)
 
 #define ATTN_ROW(name) attn_family_##name

@@ -261,6 +261,11 @@ static const struct {
      "kv_lora_rank=512 q_lora_rank=2048 qk_nope_head_dim=192 qk_rope_head_dim=64 v_head_dim=256 "
      "rope_theta=10000 rope_interleave=true indexer_rope_interleave=true index_n_heads=32 "
      "index_head_dim=128 index_topk=2048 index_skip_topk_offset=2"},
+    {"kimi_linear", NULL, NULL,
+     "kv_lora_rank=512 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128"},
+    {"phi3_v", NULL, NULL,
+     "max_position_embeddings=4096 original_max_position_embeddings=4096 sliding_window=0 "
+     "rope_theta=10000"},
     {"kimi_k2", NULL, NULL, DEEPSEEK " rope_theta=50000 rope_interleave=true"},
     {"axk1", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},
     {"youtu", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},

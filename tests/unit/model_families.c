@@ -147,6 +147,16 @@ static const struct {
     {"{\"model_type\":\"depth_anything\",\"backbone_config\":{\"model_type\":\"dinov2\","
      "\"hidden_size\":384,\"num_attention_heads\":6}}",
      11, 6, 64, 0, 0, 0.125, "qkvo", 0, 0, false},
+    {"{\"model_type\":\"deepseek_vl_v2\",\"language_config\":{\"architectures\":["
+     "\"DeepseekV2ForCausalLM\"]"
+     ",\"hidden_size\":1280,\"num_attention_heads\":20,\"num_hidden_layers\":12,\"use_mla\":false,"
+     "\"kv_lora_rank\":null,\"qk_nope_head_dim\":0,\"v_head_dim\":0}}",
+     0, 20, 64, 0, 0, 0.125, "", 64, 1e4, true},
+    {"{\"model_type\":\"colqwen2\",\"vlm_config\":{\"model_type\":\"qwen2_vl\",\"text_config\":{"
+     "\"model_type\":\"qwen2_vl_text\",\"hidden_size\":512,\"num_attention_heads\":8,"
+     "\"num_key_value_heads\":2,\"num_hidden_layers\":2}}}",
+     0, 2, 64, 0, 0, 0.125, "qkv", 64, 1e6, true},
+    {CONFIG("phi3_v", "512", "8", "2") "}", 1, 8, 64, 0, 0, 0.125, "", 64, 1e4, true},
     {T5 "}", 2, 4, 64, 0, 0, 1, "", 0, 0, true},
     {T5 ",\"d_kv\":null}", 2, 4, 12, 0, 0, 1, "", 0, 0, true},
 };

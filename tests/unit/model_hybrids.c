@@ -23,6 +23,9 @@ static const struct {
     {BLOCKS(NO_BLOCK("no_op") "," ATTENDS(
          "2", ",\"window_length\":null,\"sparsify\":null") "," NO_BLOCK("replace_with_linear")),
      "-A-"},
+    {OF("kimi_linear") LAYERS(4) ",\"mla_use_nope\":true,\"linear_attn_config\":{\"kda_layers\":"
+                                 "[1,3],\"full_attn_layers\":[2,4]}}",
+     "LALA"},
     {OF("nemotron_h") LAYERS(5) ",\"hybrid_override_pattern\":\"M*-*E\"}", "MA-AE"},
     {OF("nemotron_h") ",\"layers_block_type\":[\"mamba\",\"moe\",\"attention\",\"mlp\"]}", "MEA-"},
     {OF("nemotron_h") ",\"layers_block_type\":[\"linear_attention\",\"moe\",\"full_attention\"]}",
@@ -80,6 +83,11 @@ static const struct {
     {OF("jamba") LAYERS(4) ",\"attn_layer_period\":2}", "attn_layer_offset"},
     {OF("bamba") LAYERS(2) ",\"attn_layer_indices\":[2]}", "attn_layer_indices"},
     {OF("bamba") LAYERS(2) ",\"attn_layer_indices\":[-1]}", "attn_layer_indices"},
+    {OF("kimi_linear") LAYERS(2) ",\"linear_attn_config\":{\"full_attn_layers\":[0]}}",
+     "full_attn_layers"},
+    {OF("kimi_linear") LAYERS(2) ",\"linear_attn_config\":{\"full_attn_layers\":[3]}}",
+     "full_attn_layers"},
+    {OF("kimi_linear") LAYERS(2) ",\"mla_use_output_gate\":true}", "mla_use_output_gate"},
     {OF("lfm2") LAYERS(1) ",\"full_attn_idxs\":[0],\"layer_types\":[\"conv\"]}", "full_attn_idxs"},
     {OF("lfm2") LAYERS(1) ",\"layer_types\":[\"mamba\"]}", "layer_types"},
     {OF("gpt_neo") LAYERS(1) ",\"attention_types\":[[[\"global\"],0]]}", "attention_types"},

@@ -388,6 +388,38 @@ START_TEST(test_indexer_layers_follow_from_a_schedule)
 }
 END_TEST
 
+/* ---- Latents without positions --------------------------------------------------------------- */
+
+#define LATENTS(type, members)                                                               \
+    "{\"model_type\":\"" type "\",\"hidden_size\":32,\"num_attention_heads\":4,"             \
+    "\"num_key_value_heads\":4,\"num_hidden_layers\":2,\"kv_lora_rank\":16,\"q_lora_rank\":" \
+    "null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,\"v_head_dim\":10," members "}"
+
+/* Where all rows stand at position 0, RoPE turns nothing. */
+START_TEST(test_latents_of_kimi_linear_do_not_turn)
+{
+    enum { WIDE = 32, MOST = 20 };
+    static const char *const configs[] = {LATENTS("deepseek_v2", "\"rope_theta\":10000"),
+                                          LATENTS("kimi_linear",
+                                                  "\"mla_use_nope\":true,\"linear_attn_config\":{"
+                                                  "\"full_attn_layers\":[1,2],\"kda_layers\":[]}")};
+    static const int64_t positions[MOST];
+    static float output[2][MOST * WIDE];
+    for (size_t i = 0; i < 2; i++) {
+        struct attn_model *model = open_shared("tests/golden/deepseek_v2/model", configs[i]);
+        const struct attn_attend_args args = {.batch = 1,
+                                              .queries = MOST,
+                                              .hidden_states = x,
+                                              .modifiers.position_ids = i == 0 ? positions : NULL,
+                                              .outputs.output = output[i]};
+        ck_assert_msg(attn_attend(engine, model, 1, &args, &error) == ATTN_OK, "%s", error.message);
+        attn_model_close(model);
+    }
+    for (size_t i = 0; i < MOST * WIDE; i++)
+        ck_assert_float_eq_tol(output[0][i], output[1][i], 1e-6f);
+}
+END_TEST
+
 #define DYNAMIC                                                                                    \
     "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"is_causal\":true,"  \
     "\"head_dim\":6,\"value_head_dim\":5,\"attention_bias\":true,\"rope_theta\":10000,\"seed\":9," \
@@ -507,6 +539,7 @@ Suite *suite_indexer(void)
     tcase_add_test(tests, test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys);
     tcase_add_test(tests, test_indexer_of_a_layer_that_shares_is_refused_by_name);
     tcase_add_test(tests, test_indexer_layers_follow_from_a_schedule);
+    tcase_add_test(tests, test_latents_of_kimi_linear_do_not_turn);
     tcase_add_loop_test(
         tests, test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps, 0, 2);
     tcase_add_test(tests, test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps);
