@@ -68,18 +68,24 @@ ROW(csm, FAMILY("csm"), PREFIXES("backbone_model.", ""), .tensors = attn_llama_t
     DEFAULTS(CAUSAL, .num_kv_heads = 8, ROPE(500000)));
 
 /* Ling: q, k and v in one tensor, and norms of heads by key. */
-ROW(bailing_moe, DECODER("bailing_moe"), .unbiased = ATTN_PROJ_O,
-    TENSORS(FUSED("layers.*.attention.", "query_key_value", "dense"),
-            NORM("layers.*.attention.query_layernorm", Q),
-            NORM("layers.*.attention.key_layernorm", K)),
-    KEYS(DECODER_KEYS, HEAD_DIM, NORM_EPS, PARTIAL, FLAG("use_qkv_bias", bias),
-         FIXED("use_bias", "false"), FLAG("use_qk_norm", qk_norm),
-         IGNORED("embedding_dropout moe_router_enable_expert_bias "
-                 "moe_router_enable_routed_scaling moe_router_enable_shared_expert "
-                 "moe_shared_expert_intermediate_size multi_gate mtp_loss_scaling_factor "
-                 "norm_head norm_softmax output_dropout rotary_dim router_dtype score_function "
-                 "router_type use_rmsnorm")),
-    DEFAULTS(CAUSAL, .norm_eps = 1e-6, ROPE(10000)));
+static const struct attn_hf_key bailing_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, NORM_EPS, PARTIAL, FLAG("use_qkv_bias", bias),
+             FIXED("use_bias", "false"), FLAG("use_qk_norm", qk_norm),
+             IGNORED("embedding_dropout moe_router_enable_expert_bias "
+                     "moe_router_enable_routed_scaling moe_router_enable_shared_expert "
+                     "moe_shared_expert_intermediate_size multi_gate mtp_loss_scaling_factor "
+                     "norm_head norm_softmax output_dropout rotary_dim router_dtype score_function "
+                     "router_type use_rmsnorm"));
+
+#define BAILING                                                       \
+    .unbiased = ATTN_PROJ_O,                                          \
+    TENSORS(FUSED("layers.*.attention.", "query_key_value", "dense"), \
+            NORM("layers.*.attention.query_layernorm", Q),            \
+            NORM("layers.*.attention.key_layernorm", K)),             \
+    .keys = bailing_keys, DEFAULTS(CAUSAL, .norm_eps = 1e-6, ROPE(10000))
+
+ROW(bailing_moe, DECODER("bailing_moe"), BAILING);
+ROW(bailing_moe_v2, DECODER("bailing_moe_v2"), BAILING);
 
 ROW(hy_v3, NORMED("hy_v3"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FIXED("qk_norm", "true"),

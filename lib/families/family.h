@@ -216,9 +216,10 @@ enum attn_layer_type {
     ATTN_LAYER_MLP,
     ATTN_LAYER_MOE,
     ATTN_LAYER_CONV,
+    ATTN_LAYER_RECURRENT,
     ATTN_LAYER_ELSEWHERE, /* of another stack; no list of types names it */
 };
-#define ATTN_NUM_LAYER_TYPES 9
+#define ATTN_NUM_LAYER_TYPES 10
 
 /* Which layers rotate queries and keys. */
 enum attn_rope_layers {

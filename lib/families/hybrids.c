@@ -43,6 +43,17 @@ ROW(nemotron_nas, LLAMA("nemotron-nas"), .note = "key/value heads by layer",
     KEYS(DECODER_KEYS, ATTENTION_BIAS, FIELD("block_configs", LAYER_BLOCKS, num_layer_types, 0, 0)),
     DEFAULTS(CAUSAL, .other_type = ATTN_LAYER_MLP, ROPE(10000)));
 
+/* One layer in three, with a window. */
+ROW(recurrent_gemma, DECODER("recurrent_gemma"),
+    TENSORS(MAPS("layers.*.temporal_block.", "q_proj", "k_proj", "v_proj", "o_proj")),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, LAYERS, ATTENTION_BIAS,
+         SIZE("attention_window_size", sliding_window, MAX_POSITION), PARTIAL, THETA, ROPE_OBJECTS,
+         FIXED("block_types", "[\"recurrent\",\"recurrent\",\"attention\"]"),
+         IGNORED("conv1d_width embeddings_scale_by_sqrt_dim final_w_init_variance_scale "
+                 "logits_soft_cap lru_width w_init_variance_scale")),
+    DEFAULTS(CAUSAL, .o_bias = true, SLIDES, .sliding_window = 2048, .full_period = 3,
+             .other_type = ATTN_LAYER_RECURRENT, ROPE(10000, .partial_rotary_factor = 0.5)));
+
 /* Each layer has both; attention's input and output are multiplied outside of it. */
 ROW(falcon_h1, LLAMA("falcon_h1"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, KEY_MULTIPLIER, MAMBA_IGNORED,

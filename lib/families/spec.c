@@ -597,6 +597,8 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     full->sinks = full->sinks || hf->full_sinks;
     if (hf->use_sliding_window && hf->sliding_window != 0)
         sliding->sliding_window = window_of(hf, hf->sliding_window);
+    if (hf->other_type >= ATTN_LAYER_LINEAR) /* no other layers could slide */
+        full->sliding_window = sliding->sliding_window;
 }
 
 /* Checks the sizes that sliding layers say of themselves. */

@@ -284,8 +284,11 @@ static const struct {
     {"deepseek", NULL, NULL, PLAIN},
     {"emu3_text_model", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6 attention_bias=false"},
     {"csm", NULL, NULL, "num_key_value_heads=8 rope_theta=500000 attention_bias=false"},
-    {"bailing_moe", NULL, NULL,
-     "rope_theta=10000 rms_norm_eps=1e-6 use_qkv_bias=false use_qk_norm=false"},
+#define BAILING "rope_theta=10000 rms_norm_eps=1e-6 use_qkv_bias=false use_qk_norm=false"
+    {"bailing_moe", NULL, NULL, BAILING},
+    {"bailing_moe_v2", NULL, NULL, BAILING},
+    {"recurrent_gemma", NULL, NULL,
+     "attention_window_size=2048 attention_bias=false partial_rotary_factor=0.5 rope_theta=10000"},
     {"hy_v3", NULL, NULL,
      "num_key_value_heads=8 head_dim=128 rope_theta=11158840 rms_norm_eps=1e-5 "
      "attention_bias=false"},

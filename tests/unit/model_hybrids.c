@@ -10,13 +10,13 @@
 #define OF(type) "{\"model_type\":\"" type "\"," SIZES
 #define LAYERS(n) ",\"num_hidden_layers\":" #n
 
-/* A letter for each layer: A attention, L linear, M Mamba, - MLP, E experts, C convolution, S
- * sliding. */
 #define BLOCK(members) "{\"attention\":{" members "},\"ffn\":{\"no_op\":false}}"
 #define BLOCKS(list) OF("nemotron-nas") LAYERS(3) ",\"block_configs\":[" list "]}"
 #define ATTENDS(heads, more) BLOCK("\"n_heads_in_group\":" heads ",\"no_op\":false" more)
 #define NO_BLOCK(key) BLOCK("\"n_heads_in_group\":null,\"" key "\":true")
 
+/* A letter for each layer: A attention, L linear, M Mamba, - MLP, E experts, C convolution,
+ * R recurrent, S sliding. */
 static const struct {
     const char *text, *layers;
 } hybrids[] = {
@@ -32,6 +32,9 @@ static const struct {
      "LEA"},
     {OF("granitemoehybrid") LAYERS(3) ",\"layer_types\":[\"mamba\",\"attention\",\"mamba\"]}",
      "MAM"},
+    {OF("recurrent_gemma")
+         LAYERS(5) ",\"block_types\":[\"recurrent\",\"recurrent\",\"attention\"]}",
+     "RRARR"},
     {OF("jamba") LAYERS(9) "}", "MMMMAMMMM"},
     {OF("jamba") LAYERS(4) ",\"attn_layer_period\":2,\"attn_layer_offset\":1}", "MAMA"},
     {OF("bamba") LAYERS(4) ",\"attn_layer_indices\":[1,3]}", "MAMA"},
@@ -48,7 +51,7 @@ static const struct {
 
 static char letter_of(const struct attn_config *config, size_t layer)
 {
-    return "AS??LM-EC"[config->types[layer]];
+    return "AS??LM-ECR"[config->types[layer]];
 }
 
 START_TEST(test_hybrid_layers_are_those_that_the_configuration_says)
@@ -80,6 +83,8 @@ static const struct {
     {OF("nemotron_h") LAYERS(1) ",\"hybrid_override_pattern\":\"\"}", "hybrid_override_pattern"},
     {OF("nemotron_h") ",\"hybrid_override_pattern\":\"M\",\"layer_types\":[\"moe\"]}",
      "layer_types"},
+    {OF("recurrent_gemma") LAYERS(2) ",\"block_types\":[\"recurrent\",\"attention\"]}",
+     "block_types"},
     {OF("jamba") LAYERS(4) ",\"attn_layer_period\":2}", "attn_layer_offset"},
     {OF("bamba") LAYERS(2) ",\"attn_layer_indices\":[2]}", "attn_layer_indices"},
     {OF("bamba") LAYERS(2) ",\"attn_layer_indices\":[-1]}", "attn_layer_indices"},
