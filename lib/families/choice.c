@@ -126,6 +126,8 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
                                         "thinker.",
                                         "backbone.",
                                         "vlm.model.language_model.",
+                                        "vlm.language_model.",
+                                        "vlm.",
                                         ""};
     const char *const *own = config->family->prefixes;
     const size_t num_parts = sizeof parts / sizeof parts[0];

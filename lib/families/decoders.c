@@ -73,9 +73,9 @@ static const struct attn_hf_key bailing_keys[] =
              FIXED("use_bias", "false"), FLAG("use_qk_norm", qk_norm),
              IGNORED("embedding_dropout moe_router_enable_expert_bias "
                      "moe_router_enable_routed_scaling moe_router_enable_shared_expert "
-                     "moe_shared_expert_intermediate_size multi_gate mtp_loss_scaling_factor "
-                     "norm_head norm_softmax output_dropout rotary_dim router_dtype score_function "
-                     "router_type use_rmsnorm"));
+                     "moe_shared_expert_intermediate_size mtp_loss_scaling_factor multi_gate "
+                     "norm_head norm_softmax output_dropout rotary_dim router_dtype router_type "
+                     "score_function use_rmsnorm"));
 
 #define BAILING                                                       \
     .unbiased = ATTN_PROJ_O,                                          \

@@ -8,12 +8,11 @@ static const struct attn_hf_key bert_keys[] = KEY_LIST(
     SIZES, POSITIONS, FLAG("is_decoder", is_causal),
     NAME("position_embedding_type", relative_positions,
          "relative_key relative_key_query absolute alibi"),
-    IGNORED("emb_pooler feed_forward_type model_max_length "
-            "concat_input embedding_size enable_cls enable_pronunciation enable_shape "
+    IGNORED("concat_input emb_pooler embedding_size enable_cls enable_pronunciation enable_shape "
+            "feed_forward_type fusion_hidden_size fusion_num_hidden_layers learn_encoder "
             "max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
-            "max_xpath_tag_unit_embeddings pronunciation_embed_dim pronunciation_vocab_size "
-            "fusion_hidden_size fusion_num_hidden_layers learn_encoder pooler_fn project_dim "
-            "projection_dim projection_hidden_act "
+            "max_xpath_tag_unit_embeddings model_max_length pooler_fn project_dim projection_dim "
+            "projection_hidden_act pronunciation_embed_dim pronunciation_vocab_size "
             "shape_embed_dim shape_vocab_size subs_pad_id summary_last_dropout tag_pad_id "
             "task_type_vocab_size use_task_id xpath_unit_hidden_size"));
 
@@ -61,9 +60,8 @@ ROW(tapas, EMBEDS("tapas", "tapas.",
                   "init_cell_selection_weights_to_zero max_num_columns max_num_rows "
                   "no_aggregation_label_index num_aggregation_labels positive_label_weight "
                   "positive_weight reset_position_index_per_cell select_one_column "
-                  "softmax_temperature temperature "
-                  "type_vocab_sizes use_answer_as_supervision use_gumbel_for_aggregation "
-                  "use_gumbel_for_cells use_normalized_answer_loss"));
+                  "softmax_temperature temperature type_vocab_sizes use_answer_as_supervision "
+                  "use_gumbel_for_aggregation use_gumbel_for_cells use_normalized_answer_loss"));
 ROW(visual_bert, EMBEDS("visual_bert", "visual_bert.",
                         "bypass_transformer special_visual_initialize visual_embedding_dim"));
 
@@ -281,18 +279,17 @@ static const struct attn_hf_key vit_keys[] = KEY_LIST(
     SIZES, FLAG("qkv_bias", bias),
     IGNORED("add_projection apply_layernorm auxiliary_loss auxiliary_loss_weight "
             "backbone_featmap_shape backbone_out_indices bbox_cost bbox_loss_coefficient "
-            "class_cost decoder_hidden_size decoder_intermediate_size "
-            "decoder_num_attention_heads decoder_num_hidden_layers drop_path_rate encoder_stride "
-            "eos_coefficient frequency_stride fusion_hidden_size giou_cost "
-            "giou_loss_coefficient head_in_index image_size is_hybrid layerscale_value "
-            "mask_ratio mlp_ratio neck_hidden_sizes neck_ignore_stages norm_pix_loss "
-            "num_channels num_detection_tokens num_frames num_mel_bins num_register_tokens "
-            "out_features out_indices patch_size pooler_act pooler_output_size readout_type "
-            "reassemble_factors reshape_hidden_states semantic_classifier_dropout "
-            "semantic_loss_ignore_index stage_names time_stride tubelet_size "
-            "use_auxiliary_head use_batch_norm_in_fusion_residual use_bias_in_fusion_residual "
-            "num_experts part_features use_mask_token use_mean_pooling use_mid_position_embeddings "
-            "use_swiglu_ffn"));
+            "class_cost decoder_hidden_size decoder_intermediate_size decoder_num_attention_heads "
+            "decoder_num_hidden_layers drop_path_rate encoder_stride eos_coefficient "
+            "frequency_stride fusion_hidden_size giou_cost giou_loss_coefficient head_in_index "
+            "image_size is_hybrid layerscale_value mask_ratio mlp_ratio neck_hidden_sizes "
+            "neck_ignore_stages norm_pix_loss num_channels num_detection_tokens num_experts "
+            "num_frames num_mel_bins num_register_tokens out_features out_indices part_features "
+            "patch_size pooler_act pooler_output_size readout_type reassemble_factors "
+            "reshape_hidden_states semantic_classifier_dropout semantic_loss_ignore_index "
+            "stage_names time_stride tubelet_size use_auxiliary_head "
+            "use_batch_norm_in_fusion_residual use_bias_in_fusion_residual use_mask_token "
+            "use_mean_pooling use_mid_position_embeddings use_swiglu_ffn"));
 
 static const struct attn_family_tensor vit_tensors[] = TENSOR_LIST(
     MAPS(BERT_LAYER, "attention.query", "attention.key", "attention.value", "output.dense"));
@@ -371,11 +368,10 @@ ROW(dinov3_vit, FAMILY("dinov3_vit"), PREFIXES("", "model."),
  * projections follow the towers. */
 static const struct attn_hf_key tower_keys[] = KEY_LIST(
     SIZES, POSITIONS,
-    IGNORED("image_size logit_scale_init_value num_channels num_patches patch_size projection_dim "
-            "drop_path_rate mit_hidden_size mit_intermediate_size mit_num_attention_heads "
-            "mit_num_hidden_layers num_frames projection_size text_config text_config_dict "
-            "vision_config "
-            "vision_config_dict vision_use_head"));
+    IGNORED("drop_path_rate image_size logit_scale_init_value mit_hidden_size "
+            "mit_intermediate_size mit_num_attention_heads mit_num_hidden_layers num_channels "
+            "num_frames num_patches patch_size projection_dim projection_size text_config "
+            "text_config_dict vision_config vision_config_dict vision_use_head"));
 
 static const struct attn_family_tensor tower_tensors[] =
     TENSOR_LIST(MAPS("encoder.layers.*.self_attn.", "q_proj", "k_proj", "v_proj", "out_proj"));
