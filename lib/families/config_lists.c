@@ -18,10 +18,10 @@ static bool set_type(struct attn_reader *reader, const struct attn_hf_key *key, 
     return true;
 }
 
-/* Whether a key of layers' types has 1 for sliding layers and 0 for others. */
-static bool is_sliding_flags(const struct attn_hf_key *key)
+/* Whether a key of layers' types has numbers, 0 and 1, in place of names. */
+static bool is_numbers(const struct attn_hf_key *key)
 {
-    return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
+    return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && strchr(key->only, '0');
 }
 
 /* Lists, by kind of key: a text for errors, and the type of the elements. */
@@ -42,7 +42,7 @@ static const struct list {
 
 static const struct list *list_of(const struct attn_hf_key *key)
 {
-    return &lists[is_sliding_flags(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
+    return &lists[is_numbers(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
 }
 
 /* Checks that a window is even, as Hugging Face's class does. */
@@ -89,11 +89,9 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
         return config->dense[i] || strcmp(text, "sparse") == 0 ||
                attn_refuse_value(reader, key->name, element);
     default:
-        return set_type(reader, key, i,
-                        !is_sliding_flags(key) ? attn_layer_type_find(config->family, key, text)
-                        : number == 1          ? ATTN_LAYER_SLIDING
-                                               : ATTN_LAYER_FULL,
-                        element);
+        if (is_numbers(key))
+            text = number == 1 ? "1" : "0";
+        return set_type(reader, key, i, attn_layer_type_find(config->family, key, text), element);
     }
 }
 
@@ -103,7 +101,7 @@ bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, c
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || is_sliding_flags(key);
+    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || is_numbers(key);
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))

@@ -99,11 +99,11 @@
         row(olmo2), row(flex_olmo), row(olmoe), row(olmo), row(olmo3), row(exaone4),               \
         row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe), row(persimmon),              \
         row(nemotron), row(nanochat), row(bitnet), row(exaone), row(baichuan), row(qwen),          \
-        row(chatglm), row(nemotron_h), row(nemotron_nas), row(recurrent_gemma),                    \
-        row(granitemoehybrid), row(falcon_h1), row(jamba), row(bamba), row(lfm2), row(lfm2_moe),   \
-        row(olmo_hybrid), row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(kimi_linear),      \
-        row(axk1), row(youtu), row(glm4_moe_lite), row(deepseek_v32), row(glm_moe_dsa),            \
-        row(minicpm3), row(longcat_flash)
+        row(chatglm), row(nemotron_h), row(nemotron_nas), row(recurrent_gemma), row(minimax),      \
+        row(minimax_text_01), row(minimax_m1), row(granitemoehybrid), row(falcon_h1), row(jamba),  \
+        row(bamba), row(lfm2), row(lfm2_moe), row(olmo_hybrid), row(deepseek_v2),                  \
+        row(deepseek_v3), row(kimi_k2), row(kimi_linear), row(axk1), row(youtu),                   \
+        row(glm4_moe_lite), row(deepseek_v32), row(glm_moe_dsa), row(minicpm3), row(longcat_flash)
 
 #define ATTN_ROW(name) attn_family_##name
 extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);

@@ -217,8 +217,8 @@ static const char *const bounds[] = {
 static void add_layer_types(struct text *row, const struct attn_hf_key *key,
                             const struct attn_family *family)
 {
-    if (key->only != NULL && key->only[0] == '0') {
-        add(row, "list of 1 (slides) and 0");
+    if (key->only != NULL && strchr(key->only, '0') != NULL) {
+        add(row, "list of 1 (%s) and 0", key->only[0] == '0' ? "slides" : "attends");
         return;
     }
     add(row, "list of");

@@ -287,6 +287,9 @@ static const struct {
 #define BAILING "rope_theta=10000 rms_norm_eps=1e-6 use_qkv_bias=false use_qk_norm=false"
     {"bailing_moe", NULL, NULL, BAILING},
     {"bailing_moe_v2", NULL, NULL, BAILING},
+    {"minimax", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
+    {"minimax_text_01", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
+    {"minimax_m1", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
     {"recurrent_gemma", NULL, NULL,
      "attention_window_size=2048 attention_bias=false partial_rotary_factor=0.5 rope_theta=10000"},
     {"hy_v3", NULL, NULL,

@@ -158,6 +158,10 @@ static const struct {
      0, 2, 64, 0, 0, 0.125, "qkv", 64, 1e6, true},
     {CONFIG("recurrent_gemma", "512", "8", "3") ",\"num_key_value_heads\":1}", 2, 1, 64, 2048, 0,
      0.125, "o", 32, 1e4, true},
+    {CONFIG("minimax_text_01", "512", "16",
+            "2") ",\"head_dim\":64,\"rotary_dim\":32,\"rope_theta\":1e7,"
+                 "\"attn_type_list\":[0,1]}",
+     1, 8, 64, 0, 0, 0.125, "", 32, 1e7, true},
     {CONFIG("phi3_v", "512", "8", "2") "}", 1, 8, 64, 0, 0, 0.125, "", 64, 1e4, true},
     {T5 "}", 2, 4, 64, 0, 0, 1, "", 0, 0, true},
     {T5 ",\"d_kv\":null}", 2, 4, 12, 0, 0, 1, "", 0, 0, true},

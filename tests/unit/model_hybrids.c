@@ -35,6 +35,8 @@ static const struct {
     {OF("recurrent_gemma")
          LAYERS(5) ",\"block_types\":[\"recurrent\",\"recurrent\",\"attention\"]}",
      "RRARR"},
+    {OF("minimax") LAYERS(3) "}", "ALA"},
+    {OF("minimax_m1") LAYERS(4) ",\"attn_type_list\":[0,0,0,1],\"postnorm\":true}", "LLLA"},
     {OF("jamba") LAYERS(9) "}", "MMMMAMMMM"},
     {OF("jamba") LAYERS(4) ",\"attn_layer_period\":2,\"attn_layer_offset\":1}", "MAMA"},
     {OF("bamba") LAYERS(4) ",\"attn_layer_indices\":[1,3]}", "MAMA"},
@@ -85,6 +87,7 @@ static const struct {
      "layer_types"},
     {OF("recurrent_gemma") LAYERS(2) ",\"block_types\":[\"recurrent\",\"attention\"]}",
      "block_types"},
+    {OF("minimax_text_01") LAYERS(2) ",\"attn_type_list\":[0,2]}", "attn_type_list"},
     {OF("jamba") LAYERS(4) ",\"attn_layer_period\":2}", "attn_layer_offset"},
     {OF("bamba") LAYERS(2) ",\"attn_layer_indices\":[2]}", "attn_layer_indices"},
     {OF("bamba") LAYERS(2) ",\"attn_layer_indices\":[-1]}", "attn_layer_indices"},
