@@ -28,6 +28,7 @@ struct attn_config {
     bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
     double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
     size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
+    size_t sharers[ATTN_MAX_LAYERS];     /* query heads of a key/value head; 0: as in all */
     size_t windows[ATTN_MAX_LAYERS];     /* where hf.num_layer_windows */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
@@ -57,7 +58,10 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
 /* Whether layer `layer`, which must exist, is attention of this stack. */
-bool attn_config_attends(const struct attn_config *config, size_t layer);
+static inline bool attn_config_attends(const struct attn_config *config, size_t layer)
+{
+    return config->types[layer] < ATTN_LAYER_LINEAR;
+}
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows
  * from the configuration. */

@@ -326,6 +326,8 @@ static const struct {
     {DECODER("qwen2") ",\"num_key_value_heads\":2,\"use_sliding_window\":true,\"is_causal\":false}",
      ATTN_UNSUPPORTED, "is_causal"},
     {DECODER("qwen3_moe") ",\"qkv_bias\":true}", ATTN_UNSUPPORTED, "qkv_bias"},
+    {DECODER("roberta") ",\"position_embedding_type\":\"alibi\"}", ATTN_UNSUPPORTED,
+     "position_embedding_type"},
     {DECODER("qwen3_moe") ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
                           "[\"full_attention\",\"sliding_attention\"]}",
      ATTN_UNSUPPORTED, "layer_types"},
@@ -561,6 +563,9 @@ START_TEST(test_config_slides_where_its_family_says)
         bool slides[2];
     } windows[] = {
         {"{\"model_type\":\"qwen3_moe\"," SIZES SLIDING "}", {true, true}},
+        {"{\"model_type\":\"qwen3_moe\"," SIZES SLIDING
+         ",\"layer_types\":[\"full_attention\",\"full_attention\"]}",
+         {true, true}},
         {"{\"model_type\":\"qwen3_moe\"," SIZES ",\"num_key_value_heads\":2}", {false, false}},
         {"{\"model_type\":\"qwen2_moe\"," SIZES SLIDING
          ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
