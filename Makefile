@@ -413,7 +413,7 @@ build/prometheus/prometheus: tests/metrics/fetch.sh
 # axe-core, of npm's registry, judges the page in the whole of it, and in QUICK=1 where npm is there.
 AXE = $(if $(QUICK),$(if $(shell command -v npm),build/axe/axe.min.js),build/axe/axe.min.js)
 
-check-ui: $(OUT)/attnd | build/deps/ui $(AXE) ## the page in Debian's Chromium: every control, values, keyboard, errors, accessibility; QUICK=1: one width
+check-ui: $(OUT)/attnd | build/deps/$(if $(QUICK),ui,firefox) $(AXE) ## the page in Debian's Chromium and Firefox: every control, values, keyboard, errors, accessibility; QUICK=1: one width, Chromium
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) AXE=$(AXE) /usr/bin/python3 tests/ui/run.py
 
 bench-ui: $(OUT)/attnd | build/deps/ui ## the page in Chromium: first paint, hover, frames, transfers, memory, from 12 heads x 1,024 tokens to 32 x 8,192

@@ -7,6 +7,7 @@
  * cookies and the HTTP authentication of the page's own origin.
  */
 import { AttnError, Client } from "./attn-client.mjs";
+import { sha256 } from "./formats.js";
 
 const STORED = "attnd-api-key";
 const TIMEOUT_MS = 600000; // of one call; people cancel earlier
@@ -85,6 +86,17 @@ export function unlessAborted(signal, work) {
     return Promise.race([work, stop]);
 }
 
+let carried = 0; // bytes a millisecond, of the last large reply once it had begun
+
+globalThis.PerformanceObserver && new PerformanceObserver((list) => {
+    for (const { transferSize: size, responseStart, responseEnd } of list.getEntries())
+        if (size >= 1e5) // what a cache gives is not carried
+            carried = size / Math.max(1, responseEnd - responseStart);
+}).observe({ type: "resource" });
+
+/** @returns {number} bytes that the way from the daemon carries in so many milliseconds */
+export const bytesIn = (milliseconds) => carried * milliseconds;
+
 // ---- Rows that are sent once ------------------------------------------------------------------
 
 const KEPT_FROM = 65536; // bytes of rows that are worth a request of their own
@@ -100,8 +112,7 @@ async function keep({ data, shape, datatype = "FP32" }) {
     const body = new Uint8Array(head.length + bytes.length);
     body.set(new TextEncoder().encode(head));
     body.set(bytes, head.length);
-    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", body));
-    const input = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    const input = await sha256(body);
     const headers = { "Content-Type": "application/octet-stream",
         "Inference-Header-Content-Length": String(head.length) };
     try {

@@ -324,8 +324,7 @@ const STATISTICS = {
     previous: "on the one before",
     first: "on the first",
     local: "near by",
-    largest: "largest weight",
-    rows: "queries",
+    largest: "largest of a row",
     ablation: "importance",
 };
 
@@ -334,12 +333,13 @@ export function statisticsTable(stats, caption, source) {
     const names = Object.keys(STATISTICS).filter((name) =>
         stats?.[name] !== undefined && tells(source, name));
     const textOf = (value, name) =>
-        typeof value === "number" && name !== "rows" ? numberText(value) : String(value);
+        typeof value === "number" ? numberText(value) : String(value);
     const row = (name) => el("tr", {}, el("th", { scope: "row" }, term(name, STATISTICS[name])),
         el("td", name === "pattern" ? { data: { pattern: stats.pattern, term: "pattern" } } : {},
             textOf(stats[name], name)));
     return el("table", { class: "statistics", data: { testid: "statistics" } },
-        el("caption", {}, caption), el("tbody", {}, names.map(row)));
+        el("caption", {}, el("span", {}, `${caption}, `), term("rows", `means over ${stats.rows} queries`)),
+        el("tbody", {}, names.map(row)));
 }
 
 /** Calls show() after every change of a setting. */

@@ -16,16 +16,17 @@ import * as sources from "./source.js";
 const NAME = "demo";
 export const LONGEST = 600; // characters of a sentence
 
-/** The model of the page's files, as /models has it; the fingerprint is of weights and caches in f32. */
-export const FINGERPRINT = "fbefb79c6e7e0fe9";
-export const SIZES = { num_layers: 4, hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2 };
+/** Those that /models has of the model of the page's files: one for each dtype (f32, bf16, int8, w8a16)
+ *  and kv_dtype (f32, bf16, f16, int8). */
+export const FINGERPRINTS = `
+    fbefb79c6e7e0fe9 fd80a18fb4dfa35b 1545436c93dcc3ee c55d040950053920
+    47b083f76ae23aa4 8b24649e538c2dff 837dff085278c35c 5af601f120a112fb
+    1a00eb82ab8acf36 6d474601633b1db4 a6cf19955a20e1a0 6c4668e9ede773b9
+    ea998717d14d72bd 75d074d3efef49f9 a4ec92264b7f5fcf 5c3a451634d5c8ff`.trim().split(/\s+/);
 
 /** @returns {object|undefined} the model demo, unless another one has that name */
 export function servedDemo() {
-    const model = models().find(({ name }) => name === NAME);
-    if (model?.dtype === "f32" && model.kv_dtype === "f32")
-        return model.fingerprint === FINGERPRINT ? model : undefined;
-    return Object.entries(SIZES).every(([name, size]) => model?.[name] === size) ? model : undefined;
+    return models().find(({ name, fingerprint }) => name === NAME && FINGERPRINTS.includes(fingerprint));
 }
 
 /** Where a script may be taken from is a matter of the page's policy: this one, and no other. */
@@ -56,7 +57,7 @@ class Demo {
         const turn = ++this.#turn;
         const { worker } = this;
         const attend = async ({ layer, rows }) => {
-            const width = SIZES.hidden_size;
+            const { hidden_size: width } = servedDemo();
             const states = { data: rows, shape: [rows.length / width, width] };
             const asked = { model: NAME, layer, hidden_states: states, outputs: ["output"] };
             const { output } = await call("/attend", asked, signal);
@@ -146,17 +147,22 @@ const share = (weight) => `${Math.round(100 * weight)} %`;
  */
 export function cellSentence(picture, { row, column }) {
     const weight = picture.valueAt(row, column);
+    const [likeliest] = picture.source.next;
     const label = (at) => `“${picture.columnLabel(at)}”`;
     const before = column > 0 && picture.columnLabel(column - 1) === picture.rowLabel(row)
         && column - 1 !== row;
     const why = before ? `, which followed ${label(column - 1)} the last time` : "";
+    const then = row === picture.rows - 1 && likeliest?.text.trim() === picture.columnLabel(column)
+        ? `; the model expects it next (${share(likeliest.probability)})` : "";
     return `In the ringed cell “${picture.rowLabel(row)}” (row ${row}) gives ${share(weight)} of its ` +
-        `weight to ${label(column)} (column ${column})${why}.`;
+        `weight to ${label(column)} (column ${column})${why}${then}.`;
 }
 
 /** @returns {{row: number, column: number}} the cell that shows best what a head does */
 export function tellingCell(picture, targets) {
     const last = picture.rows - 1;
+    if (picture.pattern === "induction" && picture.valueAt(last, targets[last]) >= 0.5)
+        return { row: last, column: targets[last] };
     if (picture.pattern === "sink") return { row: last, column: 0 };
     if (picture.pattern === "previous") return { row: last, column: last - 1 };
     let best = { row: last, column: Math.min(last, picture.columns - 1), weight: -1 };
@@ -205,9 +211,10 @@ export function ownModelDialog() {
 
 /** @returns {HTMLElement} what the model expects next */
 export function expected(next) {
-    const chance = ({ text, probability }) => [el("b", {}, shownText(text.trim() || text)),
-        ` ${share(probability)} `];
-    return el("span", { data: { testid: "next" } }, "next token: ", next.map(chance));
+    const told = next.filter(({ probability }) => probability >= 0.005); // 1 % and more, as shown
+    const chance = ({ text, probability }, i) => [i > 0 ? ", " : null, el("b", {}, shownText(text.trim() || text)),
+        ` ${share(probability)}`];
+    return el("span", { class: "expected", data: { testid: "next" } }, "expected next: ", told.map(chance));
 }
 
 /** @returns {string} the example after the one that is shown */

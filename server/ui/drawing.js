@@ -13,6 +13,8 @@ export const STRIP = 28; // of a profile
 export const GAP = 8;
 const SMALL = "11px system-ui, sans-serif";
 const SPACING = 15; // of labels
+const LEAST = 0.0005; // share of a linear scale below which numbers are faint
+const CLOSE = 10; // of labels in SMALL, where each place then has one
 
 /** The colours of the page. */
 function inksOf({ canvas, styled }) {
@@ -152,11 +154,16 @@ export function drawNumbers(map, context) {
             const text = fittedNumber(value, cell.width - 4, measure);
             if (text === null) continue;
             context.fillStyle = inkOn(rgbOf(colors, scale.unit(value)));
+            context.globalAlpha = scale.kind === "linear" && Math.abs(value) < LEAST * scale.high ? 0.4 : 1;
             context.fillText(text, map.xOf(j + 0.5), map.yOf(row + 0.5));
         }
+    context.globalAlpha = 1;
 }
 
 // ---- Labels -----------------------------------------------------------------------------------
+
+/** Room of a label whose places have `size`: that of one place, where all have a label in SMALL. */
+const spacingOf = (size) => (size >= CLOSE && size < SPACING ? size - 0.01 : SPACING);
 
 /** The labels of one side, the one that is pointed at first, then appended columns. */
 function labelsOf({ area, picture }, side, pointed) {
@@ -184,20 +191,21 @@ function rowLabels(map, context, inks) {
         place: (row) => Math.min(plot.y + plot.height, Math.max(plot.y, map.yOf(row))),
         text: (row) => picture.rowLabel(row),
         count: picture.rows,
-        spacing: SPACING,
+        spacing: spacingOf(cell.height),
     };
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const label of labelsOf(map, side, hovered?.row ?? selected?.row)) {
-        inkOf(context, inks, label.weight);
+        inkOf(context, inks, label.weight, side.spacing);
         const measure = (text) => context.measureText(text).width;
         context.fillText(fitted(label.text, plot.x - GAP, measure), plot.x - GAP / 2, label.at);
     }
     context.font = FONT;
 }
 
-function inkOf(context, inks, weight) {
-    context.font = weight === "bold" ? `bold ${FONT}` : FONT;
+function inkOf(context, inks, weight, spacing) {
+    const font = spacing < SPACING ? SMALL : FONT;
+    context.font = weight === "bold" ? `bold ${font}` : font;
     context.fillStyle = weight === "muted" ? inks.muted : inks.text;
 }
 
@@ -212,11 +220,11 @@ function columnLabels(map, context, inks) {
         place: (column) => Math.min(plot.x + plot.width, Math.max(plot.x, map.xOf(column))),
         text: (column) => picture.columnLabel(column),
         count: picture.columns,
-        spacing: flat ? cell.width - 1 : SPACING,
+        spacing: flat ? cell.width - 1 : spacingOf(cell.width),
         across: true,
     };
     for (const label of labelsOf(map, side, hovered?.column ?? selected?.column)) {
-        inkOf(context, inks, label.weight);
+        inkOf(context, inks, label.weight, side.spacing);
         const measure = (text) => context.measureText(text).width;
         context.save();
         context.translate(label.at, plot.y - GAP / 2);
@@ -268,8 +276,9 @@ function drawStrip(map, context, inks, { values, count, at, ink, title }) {
         shown.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0),
         2,
     );
-    if (plot.x + plot.width + 4 + measure(end) <= size.width)
-        context.fillText(end, plot.x + plot.width + 4, y + 6);
+    const fits = (text) => plot.x + plot.width + 4 + measure(text) <= size.width;
+    const told = [`to ${end}`, end].find(fits);
+    if (told) context.fillText(told, plot.x + plot.width + 4, y + 6);
     context.font = FONT;
 }
 
@@ -279,10 +288,10 @@ function drawProfiles(map, context, inks) {
     const row = cell && picture.rowValues(cell.row);
     const strip = (values, at, ink, title) =>
         drawStrip(map, context, inks, { values, count: picture.columns, at, ink, title });
-    if (picture.kind === "weights") strip(picture.means, 0, inks.muted, "mean");
-    strip(row, picture.kind === "weights" ? 1 : 0, inks.accent, "row");
-    const side = { x: map.sideAt, y: plot.y, width: map.size.side, height: plot.height };
-    const column = cell && picture.columnValues(cell.column, area);
+    if (picture.kind === "weights") strip(picture.means, 0, inks.muted, "mean row");
+    strip(row, picture.kind === "weights" ? 1 : 0, inks.accent, "this row");
+    const side = { x: map.sideAt, y: plot.y, width: STRIP, height: plot.height };
+    const column = cell && map.size.side > 0 && picture.columnValues(cell.column, area);
     if (column) {
         context.strokeStyle = inks.line;
         context.strokeRect(side.x - 0.5, side.y - 0.5, side.width + 1, side.height + 1);

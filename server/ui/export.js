@@ -91,7 +91,7 @@ function titleOf({ what }) {
 }
 
 /** What stands below a figure: what colours and shades mean, what is changed, and the tokens. */
-function captionOf({ picture, looks, layer }) {
+function captionOf({ picture, looks, parts: { layer } }) {
     const { scale } = looks;
     const pattern = picture.pattern ? `Pattern: ${picture.pattern}. ` : "";
     const note = scale.note ? `, ${scale.note}` : "";

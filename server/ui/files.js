@@ -7,6 +7,7 @@
  * that are there before it is used.  An error names the file and what it needs.
  */
 import { membersOf } from "./archive.js";
+import { sha256 } from "./formats.js";
 import { openTorch } from "./pickle.js";
 import {
     InputError,
@@ -240,8 +241,7 @@ const MAX_DIGESTED = 256e6; // bytes of a file whose digest is taken
  *     the browser has none (a page without TLS from another machine) or the file is large */
 export async function digestOf(blob) {
     if (!globalThis.crypto?.subtle || blob.size > MAX_DIGESTED) return "";
-    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", await blob.arrayBuffer()));
-    return [...digest.subarray(0, 8)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    return (await sha256(await blob.arrayBuffer())).slice(0, 16);
 }
 
 /** @returns {Promise<Opened>} a file of this page's own origin; `path` is relative to the page */

@@ -14,6 +14,12 @@ export function shortest(value) {
     return String(Number(value.toPrecision(9)));
 }
 
+/** @returns {Promise<string>} the SHA-256 of bytes, in the digits that `sha256sum` prints */
+export async function sha256(bytes) {
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+    return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
 
 /**

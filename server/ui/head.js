@@ -5,111 +5,51 @@
  * The panel fetches again when one of those that change the numbers changes, paints again when
  * scale or colours change, and else only moves what is there.
  */
-import { importance, showBefore, showChange } from "./ablation.js";
-import { fitted } from "./axes.js";
-import { listen, integers, set, settings } from "./address.js";
-import { largestOf, mapNamed, scaleOf } from "./colors.js";
-import { CompareView } from "./compare.js";
-import { layerControls, pictureControls, statisticsTable } from "./controls.js";
-import { cellSentence, tellingCell } from "./demo.js";
-import { afterPause, byId, el, fill, numberText } from "./dom.js";
-import { exportBar } from "./export.js";
-import { shortest } from "./formats.js";
-import { Heatmap, showLegend } from "./heatmap.js";
-import { LinesView } from "./lines.js";
-import { NeuronView } from "./neurons.js";
+import { integers, listen, set, settings } from "./address.js";
+import { afterPause, byId, el, fill } from "./dom.js";
+import { Parts, viewsOf } from "./head_parts.js";
+import { Rows } from "./head_rows.js";
+import { Told } from "./head_told.js";
+import { Heatmap, looksOf, showLegend } from "./heatmap.js";
 import { Picture } from "./picture.js";
-import { successors } from "./rows.js";
 import { current, onSource } from "./source.js";
-import { announce, cancel, run } from "./status.js";
-import { patterns } from "./words.js";
+import { cancel, run } from "./status.js";
 
 // Work that goes with the head that is open.
-const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change",
+const FOLLOWING = ["statistics", "sums", "detail", "cell", "ahead", "neurons", "compare", "change",
     "before"];
 const STALE_MS = 300; // after which the map of the head before is hidden while the next one comes
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
-
-/** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
-function looksOf(picture) {
-    const now = settings();
-    const diverging = picture.kind === "scores";
-    const { values } = picture.map;
-    let scale = scaleOf(now.scale, values, { diverging });
-    const high = largestOf(picture.sinks ?? []);
-    if (high > scale.high && !scale.clipped)
-        scale = scaleOf(now.scale, values, { diverging, high });
-    return { scale, colors: mapNamed(now.colors, diverging) };
-}
-
-/** A place with its label, where that says more. */
-function named(place, label) {
-    if (label === String(place)) return label;
-    return `${place} “${fitted(label, 60, (text) => [...text].length)}”`;
-}
-
-/** Runs `work` for one call at a time; of the calls meanwhile the last one follows. */
-function oneByOne(work) {
-    let busy = false;
-    let next = null;
-    return async function call(...given) {
-        next = given;
-        while (next && !busy) {
-            const latest = next;
-            next = null;
-            busy = true;
-            await work(...latest).finally(() => (busy = false));
-        }
-    };
-}
 
 class HeadPanel {
     constructor(section) {
         this.section = section;
         this.what = null; // { source, layer, head, kind, stage, fields }
         this.picture = null;
+        this.parts = new Parts(this);
+        this.told = new Told(this);
+        this.rows = new Rows(this);
         this.build();
         this.map = new Heatmap(this.mapHost, {
             onselect: (cell) => this.select(cell),
-            onhover: () => this.describe(),
+            onhover: () => this.told.describe(),
             onresize: () => this.picture && showLegend(this.legend, this.looks, this.picture),
             onarea: (area) => this.moved(area),
         });
-        this.views = {
-            lines: new LinesView(this.viewHost, this),
-            neurons: new NeuronView(this.viewHost, this),
-            compare: new CompareView(this.viewHost, this),
-        };
+        this.views = viewsOf(this.viewHost, this);
         section.addEventListener("keydown", (event) => this.key(event));
         this.keepArea = afterPause((area) => this.note({ area }), 250);
-        this.fetchRow = oneByOne((row) => this.loadRow(row));
-        this.fetchDetail = afterPause(
-            oneByOne(() => this.loadDetail()),
-            200,
-        );
-        this.say = afterPause((text) => announce(text), 400);
         onSource(() => this.load());
         listen((now, changed) => this.changed(changed));
         this.load();
     }
 
     build() {
-        const zoom = {
-            zoom: (factor) => this.picture && this.map.zoom(factor),
-            all: () => this.picture && this.map.all(),
-        };
-        this.importance = importance(() => this.what);
-        this.layer = layerControls(this.importance);
-        this.controls = pictureControls(zoom, this.layer.modified);
-        this.title = el("h2", { data: { testid: "head-title" } });
+        const { told, parts } = this;
         this.mark = el("span", { class: "mark" });
         this.mapHost = el("div", { class: "map-host" });
         this.legend = el("div", { class: "legend" });
         this.viewHost = el("div", { class: "view-host" });
-        this.cell = el("p", { class: "cell", data: { testid: "cell" } });
-        this.story = el("p", { class: "story", data: { testid: "story" }, hidden: true });
-        this.stats = el("div", {});
-        this.export = exportBar(this);
         const step = (by, testid, text, name) =>
             el(
                 "button",
@@ -122,19 +62,19 @@ class HeadPanel {
                 text,
             );
         this.body = el("div", { class: "head-body" }, [
-            this.story,
-            this.controls.element,
+            told.story,
+            parts.controls.element,
             el("div", { class: "head-columns" }, [
                 el("div", { class: "head-main" }, [
-                    this.cell,
+                    told.cell,
                     this.mapHost,
                     this.viewHost,
                     this.legend,
                 ]),
                 el("div", { class: "head-side" }, [
-                    this.layer.element,
-                    this.stats,
-                    this.export.element,
+                    parts.layer.element,
+                    told.stats,
+                    parts.export.element,
                 ]),
             ]),
         ]);
@@ -146,11 +86,11 @@ class HeadPanel {
             el(
                 "div",
                 { class: "toolbar head-line" },
-                this.title,
+                told.title,
                 previous,
                 next,
                 this.mark,
-                this.controls.views,
+                parts.controls.views,
             ),
             this.empty,
             this.body,
@@ -189,8 +129,7 @@ class HeadPanel {
         const changed = JSON.stringify(before?.fields) !== JSON.stringify(what.fields);
         const fresh = before?.source !== what.source || before?.layer !== what.layer || changed;
         const { source } = what;
-        if (fresh) this.importance.clear();
-        this.importance.button.disabled = source.lacks?.includes("ablation") ?? false;
+        this.parts.fresh(source, fresh);
         const focused = byId("overview").contains(document.activeElement);
         const pixels = [1, 1].map(() =>
             Math.round((this.section.clientWidth - 200) * (devicePixelRatio || 1)),
@@ -217,8 +156,7 @@ class HeadPanel {
     /** What may come after the picture is there. */
     async afterwards(what) {
         const { picture } = this;
-        showChange(this.layer.change, what.source, what.layer, what.fields);
-        showBefore(this.layer.before, what);
+        this.parts.compute(what);
         if (!picture.whole) {
             await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
             if (this.picture !== picture) return;
@@ -226,36 +164,9 @@ class HeadPanel {
         }
         await run("statistics", "Statistics", (signal) => picture.fetchStats(signal));
         if (this.picture !== picture) return;
-        this.showStats();
-        const { source } = what;
-        if (source.told && !this.map.selected && picture.whole)
-            this.map.select(tellingCell(picture, successors(source.keyLabels)));
-        this.tell();
-    }
-
-    /** Three sentences about a head of the demonstration model: what is seen, and where. */
-    tell() {
-        const { picture, what } = this;
-        const told = what?.source.told;
-        const height = this.story.offsetHeight;
-        const isModel = what?.kind === "weights" && Object.keys(what.fields).length === 0;
-        this.story.hidden = !told || !picture?.stats || !isModel;
-        if (!this.story.hidden) this.fillStory(told);
-        if (this.story.offsetHeight !== height) this.map.resize(); // to what the story leaves of the window
-    }
-
-    fillStory(told) {
-        const { picture, what: { layer, head, source } } = this;
-        const heads = source.layers.length * source.spec(layer).num_attention_heads;
-        const own = told.find((one) => one.layer === layer && one.head === head);
-        const { pattern } = picture;
-        const cell = this.map.selected;
-        fill(this.story,
-            el("span", {}, `One of ${heads} attention heads: rows are tokens that look (queries), columns ` +
-                "those looked at (keys), bright cells large weights. "),
-            el("span", {}, el("b", {}, own?.name ?? pattern), ": ", own?.text ?? `${patterns[pattern][0]}.`, " "),
-            cell && picture.valueAt(cell.row, cell.column) !== undefined
-                ? el("span", {}, cellSentence(picture, cell)) : null);
+        this.told.showStats();
+        this.told.choose();
+        this.told.tell();
     }
 
     get headName() {
@@ -275,55 +186,26 @@ class HeadPanel {
         this.mark.hidden = !what?.source.mark;
         this.mark.textContent = what?.source.mark?.split(":")[0] ?? "";
         this.mark.title = what?.source.mark ?? "";
-        this.controls.views.hidden = what === null;
-        if (!what) this.layer.modified.hidden = true;
-        if (!what?.source.told) this.story.hidden = true;
-        this.title.textContent = what ? this.headName : "One head";
-        const isLocal = what?.source.local ?? false;
-        this.controls.show(isLocal);
-        this.export.show(isLocal);
-        this.layer.element.hidden = isLocal;
-        if (isLocal) this.layer.modified.hidden = true;
-        else if (what) this.layer.show(what.source.spec(what.layer), what.source.keys, what.head);
+        if (!what?.source.told) this.told.story.hidden = true;
+        this.told.title.textContent = what ? this.headName : "One head";
+        this.parts.show(what);
     }
 
     /** Paints the picture with scale and colours, into the view that is shown. */
     paint() {
-        const { picture, what } = this;
-        const { scale, colors } = looksOf(picture);
+        const { picture } = this;
+        const { scale, colors } = looksOf(picture, settings());
         const { view } = settings();
         this.section.dataset.view = view;
         this.looks = { scale, colors };
         this.mapHost.hidden = view !== "map";
         this.viewHost.hidden = view === "map";
         this.legend.hidden = view !== "map";
-        this.showStats();
-        this.map.show(picture, scale, colors, this.name());
+        this.told.showStats();
+        this.map.show(picture, scale, colors, this.told.name());
         this.place();
         for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();
-    }
-
-    /** The statistics, once they are there, and the pattern in the title. */
-    showStats() {
-        const { picture, headName: name } = this;
-        const { source } = this.what;
-        this.title.textContent = picture.stats ? `${name}: ${picture.pattern}` : name;
-        const shown = picture.stats && { ...picture.stats, pattern: picture.pattern };
-        fill(this.stats, shown ? statisticsTable(shown, name, source) : []);
-        this.map.canvas.setAttribute("aria-label", this.name());
-    }
-
-    /** What the map is, for screen readers. */
-    name() {
-        const { picture, what } = this;
-        const kind = what.kind === "weights" ? "attention weights" : `${what.stage} scores`;
-        const pattern = picture.stats ? `, pattern ${picture.pattern}` : "";
-        return (
-            `${this.headName}${pattern}: ${kind}, ` +
-            `${picture.rows} queries by ${picture.columns} keys. ` +
-            "Arrow keys move between cells, plus and minus zoom, question mark lists all keys."
-        );
     }
 
     /** Takes area and cell from the address. */
@@ -339,8 +221,8 @@ class HeadPanel {
         if (fits || map.zoomed) map.setArea({ row0, row1, column0, column1 }, true);
         const there = column !== undefined && row < picture.rows && column < picture.columns;
         map.select(there && row >= 0 && column >= 0 ? { row, column } : null, { quiet: true });
-        this.describe();
-        this.fetchDetail();
+        this.told.describe();
+        this.rows.fetchDetail();
     }
 
     changed(changed) {
@@ -350,7 +232,7 @@ class HeadPanel {
             this.load();
             return;
         }
-        this.controls.show(this.what?.source.local);
+        this.parts.controls.show(this.what?.source.local);
         if (!this.picture) return;
         if (has("scale", "colors", "view", "with", "with_model")) this.paint();
         else if (!this.noting && has("area", "cell")) this.place();
@@ -367,77 +249,17 @@ class HeadPanel {
     // ---- Cells ----
 
     select(cell) {
-        this.tell();
+        this.told.tell();
         this.note({ cell: cell ? `${cell.row},${cell.column}` : "" });
-        this.describe();
-        if (cell) this.say(this.cell.textContent);
-    }
-
-    /** Writes the cell that is pointed at, else the selected one, with its exact number. */
-    describe() {
-        const { picture } = this;
-        const cell = this.map.hovered ?? this.map.selected;
-        if (!picture) return;
-        for (const name of ["row", "column", "value"]) delete this.cell.dataset[name];
-        this.cell.removeAttribute("title");
-        if (!cell) {
-            this.cell.textContent = "Point at a cell, or move with the arrow keys.";
-            return;
-        }
-        const { row, column } = cell;
-        Object.assign(this.cell.dataset, { row, column });
-        const value = picture.valueAt(row, column);
-        if (value === undefined) this.fetchRow(row);
-        const query = `query ${named(row, picture.rowLabel(row))}`;
-        const key =
-            column < picture.keys
-                ? `key ${named(column, picture.columnLabel(column))}`
-                : `appended column ${picture.columnLabel(column)}`;
-        const hidden = picture.isHidden(row, column) ? " (cannot be attended)" : "";
-        const text = value === undefined ? "…" : numberText(value, 6);
-        const sink =
-            picture.sinks?.length === picture.rows
-                ? `; sink of the row ${numberText(picture.sinks[row], 4)}`
-                : "";
-        this.cell.textContent = `${query} → ${key}: ${text}${hidden}${sink}`;
-        if (value === undefined) return;
-        this.cell.dataset.value = shortest(value);
-        this.cell.title = `exactly ${shortest(value)}`;
-    }
-
-    async loadRow(row) {
-        const { picture } = this;
-        if (!picture || row >= picture.rows) return;
-        const done = await run("cell", `Row ${row}`, async (signal) => {
-            await picture.fetchRow(row, signal);
-            return true;
-        });
-        if (!done || this.picture !== picture) return;
-        this.describe();
-        this.map.draw();
-        if (this.map.selected?.row === row) this.say(this.cell.textContent);
+        this.told.describe();
+        if (cell) this.told.say();
     }
 
     moved(area) {
         const whole = !this.map.zoomed;
         const edges = [area.row0, area.row1, area.column0, area.column1];
         this.keepArea(whole ? "" : edges.map((edge) => Number(edge.toFixed(2))).join(","));
-        this.fetchDetail();
-    }
-
-    /** Fetches the exact rows in view, once they are few enough. */
-    async loadDetail() {
-        const { picture, map } = this;
-        const wanted = picture && map.area && picture.wanted(map.area);
-        if (picture && !wanted && picture.detail) map.refresh();
-        if (!wanted) return;
-        const done = await run("detail", "Rows in view", async (signal) => {
-            await picture.fetchDetail(wanted, signal);
-            return true;
-        });
-        if (!done || this.picture !== picture) return;
-        map.refresh();
-        this.describe();
+        this.rows.fetchDetail();
     }
 
     // ---- Keys ----

@@ -6,7 +6,7 @@
  * what each key receives (below), the selected column and the sinks (right). The class shows a
  * Picture (picture.js), and tells its owner what is pointed at; what is fetched is the owner's.
  */
-import { imageOf } from "./colors.js";
+import { imageOf, largestOf, mapNamed, scaleOf } from "./colors.js";
 import { byId, el, fill, numberText, perFrame } from "./dom.js";
 import { FONT, GAP, STRIP, drawMap } from "./drawing.js";
 import { follow } from "./gestures.js";
@@ -183,10 +183,11 @@ export class Heatmap {
         const left = widest((i) => picture.rowLabel(i), picture.rows, narrow ? 72 : 120) + GAP;
         const top = widest((i) => picture.columnLabel(i), picture.keys, 84, appended) + GAP;
         const sinks = picture.sinks ? 18 + GAP : 0;
-        const right = sinks + (narrow ? 26 : STRIP) + GAP + 2;
+        const side = narrow ? 0 : STRIP + GAP; // of the selected column
+        const right = sinks + side + 2;
         const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
-        const above = Math.min(host.getBoundingClientRect().top + scrollY, 0.35 * innerHeight);
-        const most = Math.max(220, Math.min(innerHeight - above - 58, 1600) - top - strips);
+        const above = Math.min(host.getBoundingClientRect().top + scrollY, 0.42 * innerHeight);
+        const most = Math.max(narrow ? 260 : 220, Math.min(innerHeight - above - 58, 1600) - top - strips);
         let across = Math.max(40, width - left - right);
         let down = (across * picture.rows) / picture.columns;
         if (down > most) {
@@ -197,7 +198,7 @@ export class Heatmap {
         this.plot = { x: left, y: top, width: Math.floor(across), height: down };
         this.sinkAt = this.plot.x + this.plot.width + GAP;
         this.sideAt = this.sinkAt + sinks;
-        this.size = { width, height: top + down + strips + 4, side: narrow ? 26 : STRIP };
+        this.size = { width, height: top + down + strips + 4, side };
         const ratio = devicePixelRatio || 1;
         this.ratio = ratio;
         canvas.width = Math.round(width * ratio);
@@ -331,10 +332,22 @@ export class Heatmap {
 
 // ---- Legend -----------------------------------------------------------------------------------
 
+/** Scale and colours of a picture by the settings `now`; what a sink takes is on the scale too. */
+export function looksOf(picture, now) {
+    const diverging = picture.kind === "scores";
+    const { values } = picture.map;
+    let scale = scaleOf(now.scale, values, { diverging });
+    const high = largestOf(picture.sinks ?? []);
+    if (high > scale.high && !scale.clipped)
+        scale = scaleOf(now.scale, values, { diverging, high });
+    return { scale, colors: mapNamed(now.colors, diverging) };
+}
+
 /** Shows the legend of a picture's scale and colours in `host`. */
 export function showLegend(host, { scale, colors }, picture) {
-    const width = Math.max(180, Math.min(360, 0.45 * (host.clientWidth || 800)));
-    const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
+    const width = Math.max(180, Math.min(360, 0.36 * (host.clientWidth || 800)));
+    const meant = picture.kind === "weights" ? "weight" : picture.stage === "difference" ? "difference" : "score";
+    const note = `${meant}, ${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
     const { map } = picture;
     const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
     const pooled = picture.whole ? "" : `largest of ${block.join(" × ")} cells, exact when near`;

@@ -417,8 +417,9 @@ function sentenceLine() {
     };
     const button = (text, testid, onclick) =>
         el("button", { type: "button", data: { testid }, onclick }, text);
-    controls.sentence = el("input", { type: "text", spellcheck: "false", maxlength: demos.LONGEST,
-        "aria-label": "Sentence", data: { testid: "input-sentence" }, oninput: typed });
+    controls.sentence = el("textarea", { rows: 1, spellcheck: "false", maxlength: demos.LONGEST,
+        "aria-label": "Sentence", data: { testid: "input-sentence" }, oninput: typed,
+        onkeydown: (event) => event.key === "Enter" && event.preventDefault() }); // one line, that wraps
     controls.demo = el("div", { class: "demo", hidden: true },
         controls.sentence, button("Try another sentence", "another", another),
         button("Your own model", "own-model", demos.ownModelDialog),

@@ -112,6 +112,7 @@ function load({ maps = true } = {}) {
 /** Keeps and paints the reply of a layer. */
 function take(layer, { attention_weights: maps, head_stats: stats }) {
     const [, rows, columns] = maps?.shape ?? [];
+    source.stats.set(layer, { queries: source.queries, heads: stats });
     for (const entry of heads.filter((head) => head.layer === layer)) {
         entry.stats = stats[entry.head];
         if (maps) {
@@ -525,7 +526,9 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    parts.title.textContent = source?.title ?? "All heads";
+    const told = source?.told && [el("span", { class: "how" }, " layers down, heads across: click one"),
+        el("span", { class: "visually-hidden" }, " over ", source.title)]; // which its field says
+    fill(parts.title, source && !told ? source.title : "All heads", told);
     parts.mark.hidden = !source?.mark;
     parts.mark.textContent = source?.mark?.split("; ")[0] ?? "";
     if (source === null) return;

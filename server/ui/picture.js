@@ -12,8 +12,8 @@ import { MOST_TOLD, patternOf } from "./statistics.js";
 export const MOST_BYTES = 8e6; // of a reply
 const MOST_SIDE = 8192; // of a bitmap
 const MOST_POOLED = 1024;
-const KEPT_BYTES = 8e6; // of rows
-const BLOCK_BYTES = 1e6; // of rows that are fetched at once, since each call computes all of them
+const KEPT_BYTES = 24e6; // of rows
+const PIECE_BYTES = 1e6; // of rows fetched at once: whatever they are, a call projects all tokens
 
 /** @returns {number} columns that the weights have beside the keys */
 export function appendedOf(spec, kind) {
@@ -45,7 +45,9 @@ export function columnOf({ values, rows, columns }, share, count) {
 
 /** One map [rows, columns] of one head. */
 export class Picture {
-    #kept = new Map(); // first row of a block -> its numbers, the block used last at the end
+    #pieces = []; // {first, end, values} of exact rows, the piece used last at the end
+    #coming = null; // {first, end, done} of the piece that is read ahead
+    #refused = false; // reading ahead has failed once; rows are then fetched as they are asked for
 
     /**
      * @param {import("./source.js").Source} source
@@ -119,12 +121,15 @@ export class Picture {
         return tensor;
     }
 
-    /** Fetches the head's statistics, for which the daemon computes all heads, and a small map's
-     *  weights, which tell its pattern; a head that is off has both all the same. */
+    /** Fetches the head's statistics, for which the daemon computes all heads, unless they are there,
+     *  and a small map's weights, which tell its pattern; a head that is off has both all the same. */
     async fetchStats(signal) {
         const { rows, columns, head } = this;
         const { head_mask, ...fields } = this.fields;
         const isSmall = Math.max(rows, columns) <= MOST_TOLD;
+        const known = this.source.stats?.get(this.layer);
+        if (!isSmall && known?.queries === rows && Object.keys(fields).length === 0)
+            return (this.stats = known.heads[head]);
         const outputs = isSmall ? ["head_stats", "attention_weights"] : ["head_stats"];
         const asked = { ...fields, outputs, heads: [head], plain: true };
         const reply = await this.source.call(this.layer, asked, signal);
@@ -203,9 +208,8 @@ export class Picture {
         if (this.whole) return map ? from(map.values, row) : undefined;
         if (detail && row >= detail.row0 && row < detail.row0 + detail.rows)
             return from(detail.values, row - detail.row0);
-        const first = row - (row % this.#block);
-        const block = this.#kept.get(first);
-        return block && from(block, row - first);
+        const piece = this.#pieceOf(row);
+        return piece && from(piece.values, row - piece.first);
     }
 
     /** @returns {number|undefined} as the API gives it: a hidden weight is 0 */
@@ -231,21 +235,54 @@ export class Picture {
         return { values, first, rows };
     }
 
-    /** Rows of a block. */
-    get #block() {
-        return Math.min(64, Math.max(1, Math.floor(BLOCK_BYTES / (4 * this.columns))));
+    #pieceOf(row) {
+        return this.#pieces.find(({ first, end }) => row >= first && row < end);
     }
 
-    /** Fetches one exact row, with its neighbours; the blocks used longest ago are dropped. */
-    async fetchRow(row, signal) {
-        const first = row - (row % this.#block);
-        const known = this.#kept.get(first);
-        if (!known && this.rowValues(row)) return;
-        const values = known ?? (await this.#fetchRows(first, this.#block, signal));
-        this.#kept.delete(first);
-        this.#kept.set(first, values);
-        const most = Math.max(1, Math.floor(KEPT_BYTES / (4 * this.columns * this.#block)));
-        for (const old of this.#kept.keys()) if (this.#kept.size > most) this.#kept.delete(old);
+    /** Puts the piece with a row at the end, where there is one. */
+    #use(row) {
+        const piece = this.#pieceOf(row);
+        if (piece) this.#pieces.push(...this.#pieces.splice(this.#pieces.indexOf(piece), 1));
+    }
+
+    /** Fetches the rows [first, end), but for those beyond the map; the pieces used longest ago are
+     *  dropped. */
+    async #fetchPiece(first, end, signal) {
+        const [begin, last] = [Math.max(0, first), Math.min(this.rows, end)];
+        const values = await this.#fetchRows(begin, last - begin, signal);
+        this.#pieces.push({ first: begin, end: last, values });
+        let bytes = 0;
+        const from = this.#pieces.findLastIndex(({ values: { byteLength } }) =>
+            (bytes += byteLength) > KEPT_BYTES);
+        this.#pieces.splice(0, Math.min(from + 1, this.#pieces.length - 1));
+    }
+
+    #rowsIn(bytes) {
+        return Math.floor(bytes / (4 * this.columns));
+    }
+
+    /** Fetches one exact row, with its neighbours: about `bytes` of them, 0 where that is not known. */
+    async fetchRow(row, signal, bytes = 0) {
+        if (row >= this.#coming?.first && row < this.#coming.end) await this.#coming.done;
+        this.#use(row);
+        if (this.rowValues(row)) return;
+        const spare = this.#rowsIn(Math.min(bytes || PIECE_BYTES, MOST_BYTES)) >> 1;
+        await this.#fetchPiece(row - spare, row + Math.max(1, spare), signal);
+    }
+
+    /** Reads rows ahead of a pointer that is in `row`, upwards (`by` -1) or downwards (1), where
+     *  they are not there up to a piece away. */
+    async fetchAhead(row, by, signal) {
+        this.#use(row);
+        const count = this.#rowsIn(MOST_BYTES);
+        const missing = Array.from({ length: count }, (_, i) => row + by * (i + 1))
+            .find((next) => next >= 0 && next < this.rows && !this.rowValues(next));
+        if (missing === undefined || this.#refused) return;
+        const first = by > 0 ? missing : missing - count + 1;
+        const done = this.#fetchPiece(first, first + count, signal).catch(() => (this.#refused = true));
+        this.#coming = { first, end: first + count, done };
+        await done;
+        this.#coming = null;
     }
 
     async #fetchRows(first, count, signal) {

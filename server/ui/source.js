@@ -189,6 +189,7 @@ export class Source {
     path = "/attend";
     mark = null;
     lacks = []; // outputs that this source cannot have
+    stats = new Map(); // layer -> {queries, heads}: head_stats as the model has it, once they came
 
     constructor(facts) {
         Object.assign(this, facts);

@@ -35,7 +35,8 @@ function onTargets({ values, rows, columns }, targets) {
 }
 
 /**
- * What a head does: the daemon's pattern, or induction or bracket, which tokens tell.
+ * What a head does: the daemon's pattern; induction or bracket, which tokens tell; or self, which is
+ * the distance 0 of `positional`.
  * @param {{pattern: string}} stats
  * @param {{values: ArrayLike<number>, rows: number, columns: number}|null} map of single weights
  * @param {{encoder?: object, keyLabels: string[]}} source whose queries and keys are the same tokens,
@@ -43,6 +44,7 @@ function onTargets({ values, rows, columns }, targets) {
  */
 export function patternOf(stats, map, { encoder, keyLabels: labels }) {
     if (!stats || encoder || ["previous", "sink"].includes(stats.pattern)) return stats?.pattern;
+    if (stats.pattern === "positional" && stats.self >= LIFT) return "self";
     const exact = map?.values && map.rows === labels.length && map.columns >= labels.length;
     if (!exact || map.rows > MOST_TOLD) return stats.pattern;
     if (onTargets(map, successors(labels)) >= LIFT) return "induction";

@@ -37,7 +37,7 @@ function show() {
 
 /** Runs `work` once: {result}, or {error}. */
 async function attempt(entry, work) {
-    const timer = setTimeout(() => {
+    const timer = entry.label && setTimeout(() => {
         entry.shown = true;
         show();
     }, 150); // short work shows nothing that would flicker
@@ -61,7 +61,7 @@ async function attempt(entry, work) {
  * Runs `work(signal, progress)`.  Work of the same slot that still runs is cancelled first.  Where
  * the daemon was not reached, or may answer another time, the user can have the work run again.
  * @param {string} slot what the work is for: "overview", "head", "cell", ...
- * @param {string} label what the line says
+ * @param {string} label what the line says; "": nothing is said of this work
  * @param {(signal: AbortSignal, progress: (done: number, of: number) => void) => Promise<any>} work
  * @returns {Promise<any>} what work returns; undefined where it was cancelled or has failed, and
  *     then the page says why

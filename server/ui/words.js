@@ -12,12 +12,13 @@ const LATE_MS = 350; // of a pointer that rests
 
 /** Patterns: what stands in the map, and a weight for query `t` on key `j` of a small one. */
 export const patterns = {
-    previous: ["most weight lies on the token before the query: a line below the diagonal", (t, j) =>
+    previous: ["most weight lies on the token before the query: a line just below the diagonal", (t, j) =>
         Number(j === t - 1)],
+    self: ["most weight lies on the query's own token: the diagonal itself", (t, j) => Number(j === t)],
     sink: ["most weight lies on the first token, which takes what a head has no use for: a column at " +
         "the left", (t, j) => (j === 0 ? 1 : 0.1)],
-    positional: ["the strongest key is at one distance in most rows, whatever the tokens are: a " +
-        "diagonal", (t, j) => Number(j === t - 3)],
+    positional: ["the strongest key is at one distance in most rows, such as 4 tokens before, whatever " +
+        "the tokens are: a line further below the diagonal", (t, j) => Number(j === t - 4)],
     local: ["most weight lies within 4 tokens of the query: a band along the diagonal", (t, j) =>
         Math.max(0, 1 - (t - j) / 4)],
     focused: ["each query has one strong key, and neither place nor distance says which: single cells",
@@ -110,8 +111,9 @@ function pictureOf(weight) {
     for (let t = 0; t < count; t++)
         for (let j = 0; j <= t; j++)
             cells.push(svg("rect", { x: j, y: t, width: 1, height: 1, fill: "currentColor",
-                "fill-opacity": 0.08 + 0.92 * weight(t, j) }));
-    return elementOf(svg("svg", { class: "pattern-picture", viewBox: `0 0 ${count} ${count}`,
+                "fill-opacity": 0.08 + 0.92 * weight(t, j),
+                ...(t === j ? { stroke: "currentColor", "stroke-width": 0.12 } : {}) }));
+    return elementOf(svg("svg", { class: "pattern-picture", viewBox: `-0.1 -0.1 ${count + 0.2} ${count + 0.2}`,
         width: 60, height: 60, "shape-rendering": "crispEdges", "aria-hidden": "true" }, cells));
 }
 

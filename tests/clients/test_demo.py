@@ -27,7 +27,7 @@ CLAIMS = {
     "bracket": ("`local`", {"bracket": 0.5, "+bracket": 1}),
     "rare token": ("`focused`", {"keyword": 0.5, "induction": 0.7}),
     "sink": ("`global`", {"first": 0.35}),
-    "positional": ("`positional`", {"+all": 4, "+induction": 6}),
+    "own token": ("`positional`", {"+all": 4, "+induction": 6}),
 }
 
 
@@ -66,7 +66,7 @@ class Demonstration(unittest.TestCase):
             others = [row[first] for row in told.values() if row not in named.values()]
             self.assertGreater(named[name][first], max(others), name)
         self.assertLess(named["previous token"]["entropy"], 0.1)
-        self.assertLess(named["positional"]["entropy"], 0.3)
+        self.assertLess(named["own token"]["entropy"], 0.3)
         wide = [row["entropy"] for row in told.values() if row["pattern"] == "`global`"]
         self.assertGreater(min(wide), 2)
 

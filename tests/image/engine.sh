@@ -188,6 +188,8 @@ check_served() {
     expect models '"name":"demo""name":"gqa""name":"llama""name":"mha"' "$names"
     post /attend "{\"model\":\"llama\",\"hidden_states\":$(rows "$width" 3 1)}" >/dev/null
     ok "a directory mounted at /models/llama is served as llama, beside demo, mha and gqa"
+    tests/tools/knows_demo.sh "$url" || fail "the page is not of the image's model demo"
+    ok "the page opens on the image's model demo"
     expect_healthy "$project"
     ok "the health check is green"
 }

@@ -141,6 +141,29 @@ check_daemon() {
     grep -qE 'durability += journal \(file\)' "$work/checked" || fail "the installed file is not read"
     grep -q '"instance"\|"api_keys"' "$config" && fail "$config holds what is of one machine"
     passed "attnd --check accepts the installed configuration"
+    check_page "$config"
+}
+
+# The daemon, started as it is installed, and its page.
+check_page() { # configuration
+    local daemon tenths url='' said=''
+    mkdir "$work/state"
+    env -i "$root/usr/bin/attnd" --config "$1" --memory-limit 64GiB --port 0 --state-dir "$work/state" \
+        >"$work/log" 2>&1 &
+    daemon=$!
+    for ((tenths = 0; tenths < 300; tenths++)); do
+        url=$(sed -nE 's|.*attention viewer: (http://[^/]*)/.*|\1|p' "$work/log")
+        if [ -n "$url" ] || ! kill -0 "$daemon" 2>/dev/null; then
+            break
+        fi
+        sleep 0.1
+    done
+    [ -z "$url" ] || said=$(tests/tools/knows_demo.sh "$url" 2>&1) || true
+    kill "$daemon" 2>/dev/null || true
+    wait "$daemon" || true
+    [ -n "$url" ] || fail "the installed daemon did not start: $(tail -n 3 "$work/log")"
+    [ -z "$said" ] || fail "$said"
+    passed "the page of the installed daemon opens on the installed model demo"
 }
 
 # A unit as it is installed, but for the place of the program.

@@ -177,6 +177,8 @@ check_confinement() {
     inside journalctl --no-pager -o cat -u attnd.service >"$work/journal"
     ! grep -F '"level":"error"' "$work/journal" || fail "it logged errors"
     passed "it runs as attnd without capabilities, and logs no error"
+    nsenter --target "$init" --net tests/tools/knows_demo.sh "http://127.0.0.1:$port" || fail "the page of the package"
+    passed "its page opens on the package's model demo"
 }
 
 model='{"name":"tiny","random":{"hidden_size":16,"num_attention_heads":2,"seed":1}}'
@@ -207,7 +209,7 @@ check_session() {
 
 # Two shards beside each other: names, ports and directories of their own, one configuration.
 check_shards() {
-    local shard id before=()
+    local shard id kept before=()
     ! inside systemctl start attnd@a.service 2>/dev/null || fail "a shard without its file is started"
     for shard in a b; do
         port=$((port + 1))
@@ -227,7 +229,8 @@ check_shards() {
         ask GET "/sessions/$id" | grep -q '"length":1' || fail "the session $id after a restart"
     done
     port=8080
-    [ "$(inside sh -c 'stat -c %U:%a /var/cache/attnd && ls /var/cache/attnd/*.weights | wc -l' | paste -sd ' ')" = "attnd:700 1" ] || fail "the shards' weights"
+    kept=$(inside sh -c 'stat -c %U:%a /var/cache/attnd && ls /var/cache/attnd/*.weights | wc -l' | paste -sd ' ')
+    [ "$kept" = "attnd:700 1" ] || fail "the shards' weights: owner, mode and files are $kept"
     inside systemctl stop attnd@a.service attnd@b.service
     passed "attnd@a and attnd@b: a port, a directory and sessions of their own, also after a restart, and one file of weights"
 }

@@ -70,6 +70,7 @@ ui     chromium-headless-shell command chromium-headless-shell
 ui     python3-numpy        file /usr/lib/python3/dist-packages/numpy
 ui     nodejs               command node
 screenshots pngquant         command pngquant
+firefox firefox-esr          command firefox-esr
 kubernetes kubernetes-client command kubectl
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
@@ -100,6 +101,7 @@ image   check
 kubernetes lint
 ui      check
 screenshots ui
+firefox ui
 TABLE
 }
 

@@ -6,7 +6,8 @@
 Random models of the sizes that the page is made for, rows from files as a user chooses them.  Times
 are taken in the page: from the choice of the file (rows are there) to the frame in which all
 thumbnails, or the map of one head, are painted; from a pointer's event to the text of its cell;
-between frames while the map is zoomed and moved.  Chromium paints without a GPU here.
+between frames while the map is zoomed and moved.  Then what a visitor does first, with the bytes
+that each task sends and gets.  Chromium paints without a GPU here.
 """
 import os
 import pathlib
@@ -22,6 +23,7 @@ import numpy  # noqa: E402
 
 import case  # noqa: E402
 from page import Page  # noqa: E402
+from tunnel import Tunnel  # noqa: E402
 from view import PAINTED, View  # noqa: E402
 
 # name: tokens, specification, whether a head is opened too
@@ -52,6 +54,7 @@ THUMBNAILS = f"""(all) => {{
 COUNT = """(() => {
     const plain = window.fetch;
     window.attndSent = [];
+    performance.setResourceTimingBufferSize(10000);
     window.fetch = (url, init) => {
         window.attndSent.push(init?.body?.byteLength ?? init?.body?.size ?? init?.body?.length ?? 0);
         return plain(url, init);
@@ -249,11 +252,70 @@ def first():
     return not faults
 
 
+# Task: what a visitor does, and what is there when it is done.
+TASKS = {
+    "another sentence": (lambda view: view.page.click("another"),
+                         lambda view: view.page.wait_for("next", "(e) => !/lamp/.test(e.textContent)")),
+    "a letter more": (lambda view: (view.page.click("input-sentence"), view.page.press("End"),
+                                    view.page.type(" e")),
+                      lambda view: view.page.wait("import('/ui/source.js').then(({ current }) =>"
+                                                " current().keyLabels.at(-1) === 'e')", "the letter")),
+    "another head": (lambda view: view.page.click("head-1-3"), lambda view: view.wait_map(1, 3)),
+    "switch the head off": (lambda view: view.page.click("off-this"), lambda view: view.page.wait_for(
+        "change", r"(text) => /\d %/.test(text.textContent)")),
+    "compare before and after": (lambda view: view.page.click("before-compare"), lambda view:
+                                 view.page.wait_for("compare-note", "(e) => /Largest/.test(e.textContent)")),
+}
+
+
+def tasks(way, url):
+    """Prints the bytes of the first visit, and of what a visitor then does; true where all is well."""
+    page = Page(case.browser(), width=1280, height=800)
+    view, begin = View(page, url).open(), time.monotonic()
+    idle = "document.querySelector('#progress').hidden && document.querySelector('.all-heads')" \
+           ".ariaBusy === 'false'"
+    page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)", 60)
+    took = time.monotonic() - begin
+    page.wait(idle, "all heads")
+    came = [(reply["url"], reply["bytes"]) for reply in page.replies.values()]
+    data = sum(size for url, size in came if "/ui/demo" in url and not url.endswith(".js"))
+    calls = sum(size for url, size in came if "/ui/" not in url and not url.endswith("/"))
+    print(f"{way}first visit: {1000 * took:.0f} ms, {len(came)} requests, {sum(size for _, size in came) / 1000:.0f} kB: the model "
+          f"{data / 1000:.0f} kB, calls {calls / 1000:.0f} kB, the page the rest", flush=True)
+    page.evaluate(COUNT)
+    for name, (act, done) in TASKS.items():
+        before = len(page.replies)
+        page.evaluate("void (window.attndSent.length = 0)")
+        begin = time.monotonic()
+        act(view)
+        done(view)
+        took = time.monotonic() - begin
+        page.wait(idle, "what comes after")
+        replies = list(page.replies.values())[before:]
+        print(f"{way}{name}: {1000 * took:.0f} ms, {len(replies)} requests, "
+              f"{sum(page.evaluate('window.attndSent')) / 1000:.0f} kB sent, "
+              f"{sum(reply['bytes'] for reply in replies) / 1000:.0f} kB got", flush=True)
+    faults = page.faults()
+    print(*faults, sep="\n", end="")
+    page.close()
+    return not faults
+
+
+def both_ways():
+    """The tasks beside the daemon, then over a way of 20 Mbit/s."""
+    daemon = case.start([{"name": "demo", "path": str(case.TOP / "examples" / "demo")}])
+    tunnel = Tunnel(daemon.url)
+    good = [tasks("", daemon.url), tasks("20 Mbit/s: ", tunnel.url)]
+    tunnel.close()
+    daemon.stop()
+    return all(good)
+
+
 def main(names):
     """Measures the first visit and the named sizes, or all; returns the exit status."""
-    print(f"{case.browser().version}, {os.cpu_count()} CPUs", flush=True)
+    print(f"{case.browser().version}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}", flush=True)
     try:
-        good = [first()]
+        good = [first(), both_ways()]
         good += [Bench(name).run() for name in names or SIZES]
     finally:
         case.end()

@@ -5,8 +5,8 @@
 
 The page shows the demonstration model as it opens on it, then the golden checkpoint `patterns` over
 its capture, whose heads have patterns learnt from text.  Each scene is taken in both themes, 1280 wide
-where its name does not say otherwise, as viewer-SCENE-THEME.png (the first one, without a name, is
-README's), with a palette of pngquant's.
+as viewer-SCENE-THEME.png (the first one, without a name, is README's), the main ones at other WIDTHS
+too, as viewer-SCENE-WIDTH-THEME.png, with a palette of pngquant's.
 """
 import os
 import pathlib
@@ -25,7 +25,8 @@ from view import View  # noqa: E402
 
 MODEL = {"name": "patterns", "path": str(case.GOLDEN / "patterns")}
 DEMO = {"name": "demo", "path": str(case.TOP / "examples" / "demo")}
-SIZES = {"": (1280, 800), "360": (360, 1300), "1920": (1920, 1000), "2560": (2560, 1100)}
+WIDTHS = {1280: None, 360: 1000, 1920: 1000, 2560: 1100}  # and heights; None: that of the scene
+MAIN = ("", "overview", "lines", "neurons", "compare", "sessions")
 CAPTURE = case.GOLDEN / "patterns" / "capture.safetensors"
 MOST_BYTES = 150000
 SETTLE = """new Promise((done) => setTimeout(() => requestAnimationFrame(() =>
@@ -42,32 +43,35 @@ SCENES = {
 }
 
 
-def shoot(page, scene, into):
-    """Takes the scene in both themes; returns the files."""
+def shoot(page, scene, into, height, top=None):
+    """Takes the scene in both themes and in all widths that it has, `top` at the top of the window;
+    returns the files."""
     page.mouse("mouseMoved", 1, 1)
     files = []
-    for theme in ("light", "dark"):
-        page.theme(theme)
+    for width, other in WIDTHS.items() if scene in MAIN else [(1280, None)]:
+        page.size(width, other or height)
         page.evaluate(SETTLE)
-        path = into / f"{'-'.join(filter(None, ('viewer', scene, theme)))}.png"
-        page.screenshot(path)
-        subprocess.run(["pngquant", "--force", "--skip-if-larger", "--strip", "--nofs", "--ext",
-                        ".png", "32" if scene == "lines" else "128", str(path)], check=False)
-        files.append(path)
+        if top:
+            page.on(top, """(element) => scrollTo({ behavior: "instant",
+                top: scrollY + element.getBoundingClientRect().top - 90 })""")
+        for theme in ("light", "dark"):
+            page.theme(theme)
+            page.evaluate(SETTLE)
+            parts = "viewer", scene, str(width) if other else "", theme
+            path = into / f"{'-'.join(filter(None, parts))}.png"
+            page.screenshot(path)
+            subprocess.run(["pngquant", "--force", "--skip-if-larger", "--strip", "--nofs", "--ext",
+                            ".png", "32" if other or scene == "lines" else "128", str(path)], check=False)
+            files.append(path)
     return files
 
 
 def first(page, url, into):
     """The page as it opens, at several widths."""
-    view, files = View(page, url), []
-    for name, size in SIZES.items():
-        page.size(*size)
-        page.open("about:blank")
-        view.open()
-        page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)", 60)
-        view.wait_overview(16)
-        files += shoot(page, name, into)
-    return files
+    view = View(page, url).open()
+    page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)", 60)
+    view.wait_overview(16)
+    return shoot(page, "", into, 800)
 
 
 def heads(page, url, into):
@@ -75,14 +79,13 @@ def heads(page, url, into):
     view, files = View(page, url), []
     for scene, ((layer, head), settings, top, height) in SCENES.items():
         page.size(1280, height)
+        page.open("about:blank")
         view.open(layer=layer, head=head).capture(CAPTURE)
         view.wait_source("capture.safetensors").wait_overview(16).wait_map(layer, head)
         page.on("input-panel", "(element) => { element.open = false; }")
         view.set(**settings)
         page.wait("document.querySelector('#progress').hidden", "the scene")
-        page.on(top, """(element) => scrollTo({ behavior: "instant",
-            top: scrollY + element.getBoundingClientRect().top - 60 })""")
-        files += shoot(page, scene, into)
+        files += shoot(page, scene, into, height, top)
     return files
 
 
@@ -108,7 +111,7 @@ def sessions(page, daemon, into):
         page.evaluate("new Promise((done) => setTimeout(done, 800))")
     page.click("refresh")
     page.wait_for("session-row-essay", "(row) => /14 of/.test(row.textContent)")
-    files = shoot(page, "sessions", into)
+    files = shoot(page, "sessions", into, 800)
     for session in opened:
         session.end()
     client.close()

@@ -10,7 +10,8 @@ THEMES = ("light", "dark")
 # Controls that reach over the window's edge, or lie over one another, or are too small to hit.
 MISPLACED = """() => {
     const controls = [...document.querySelectorAll("button, select, input, textarea, summary, a")]
-        .filter((element) => element.checkVisibility({ visibilityProperty: true })
+        .filter((element) => element.checkVisibility({ visibilityProperty: true,
+            contentVisibilityAuto: true }) // what is far out of sight is not laid out yet
             && !element.closest(".visually-hidden, .skip"));
     const boxes = controls.map((element) => [element, element.getBoundingClientRect()])
         .filter(([, box]) => box.width > 0 && box.height > 0);
@@ -42,6 +43,24 @@ MISPLACED = """() => {
 }"""
 
 
+# Texts of which a part cannot be seen, though no ellipsis or scroll bar says so.
+CUT = """() => [...document.querySelectorAll("body *")].filter((element) => {
+    if (!element.checkVisibility({ visibilityProperty: true })) return false;
+    const style = getComputedStyle(element);
+    const hides = (value) => value === "hidden" || value === "clip";
+    const across = hides(style.overflowX) && style.textOverflow !== "ellipsis"
+        && element.scrollWidth > element.clientWidth + 1;
+    const down = hides(style.overflowY) && element.scrollHeight > element.clientHeight + 1;
+    const pen = new OffscreenCanvas(1, 1).getContext("2d");
+    pen.font = style.font;
+    const chosen = element.selectedOptions?.[0]?.textContent ?? "";
+    const field = element.matches("input, button") && element.scrollWidth > element.clientWidth + 1
+        || pen.measureText(chosen).width + 24 > element.clientWidth && chosen !== "";
+    return (across || down || field) && element.textContent.trim() !== ""
+        && !element.closest(".visually-hidden, .thumbnail");
+}).map((element) => `${element.dataset.testid ?? element.className} is cut`)"""
+
+
 class Looks(CaptureCase):
     """Every view in every width and theme."""
 
@@ -62,6 +81,25 @@ class Looks(CaptureCase):
                 self.settle(view)
                 self.assertEqual(view.page.evaluate(f"({MISPLACED})()"), [], (width, theme, name))
             view.page.click("view-map")
+
+    def test_at_200_percent_nothing_is_cut(self):
+        view = self.head(color_by="previous", sort="mean_distance")
+        view.page.size(640, 400, ratio=2)  # 1280 x 800 at 200 %
+        for name in ("map", "lines", "neurons", "compare"):
+            view.page.click(f"view-{name}")
+            self.settle(view)
+            self.assertEqual(view.page.evaluate(f"({MISPLACED})()"), [], name)
+            self.assertEqual(view.page.evaluate(f"({CUT})()"), [], name)
+        view.page.click("view-map")
+        view.page.size(1280, 800)
+        self.settle(view)
+        self.assertEqual(view.page.evaluate(f"({CUT})()"), [])
+        view.page.size(640, 400, ratio=2)
+        self.assertLess(view.page.on("map", "(map) => map.getBoundingClientRect().width"), 640)
+        view.page.click("tab-sessions")
+        self.settle(view)
+        self.assertEqual(view.page.evaluate(f"({MISPLACED})()"), [])
+        self.assertEqual(view.page.evaluate(f"({CUT})()"), [])
 
     def test_theme_follows_the_system_and_the_switch(self):
         view = self.overview()

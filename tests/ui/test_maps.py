@@ -100,7 +100,7 @@ class Maps(CaptureCase):
         expected = stats["head_stats"][2]
         shown = view.page.wait_for("statistics", TABLE)
         for name, text in (("entropy", "entropy (nats)"), ("previous", "on the one before"),
-                           ("largest", "largest weight")):
+                           ("largest", "largest of a row")):
             self.assertAlmostEqual(number(shown[text]), expected[name], delta=1e-3 * expected[name])
         view.page.evaluate("""document.querySelector("#view details").open = true""")
         view.page.click("importance")

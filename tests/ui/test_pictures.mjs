@@ -271,6 +271,8 @@ test("induction and brackets are told by the tokens, from half of the weight on"
     const stats = { pattern: "focused" };
     assert.equal(patternOf(stats, mapOf(again, 0.6), { keyLabels: repeated }), "induction");
     assert.equal(patternOf(stats, mapOf(again, 0.4), { keyLabels: repeated }), "focused");
+    for (const [self, pattern] of [[0.9, "self"], [0.1, "positional"]])
+        assert.equal(patternOf({ pattern: "positional", self }, null, { keyLabels: repeated }), pattern);
     assert.equal(patternOf({ pattern: "sink" }, mapOf(again, 0.6), { keyLabels: repeated }), "sink");
     assert.equal(patternOf(stats, mapOf(again.slice(0, 7), 0.6), { keyLabels: repeated.slice(0, 7) }), "focused",
         "three repeated tokens tell nothing");
@@ -482,6 +484,44 @@ test("a large map is pooled, and no reply of it is above 8 MB", async () => {
     ]);
     for (let row = 0; row < 1500; row++) await picture.fetchRow(row);
     assert.equal(picture.rowValues(4000), undefined, "rows that were used last stay");
+});
+
+test("rows ahead of the pointer are fetched once, in few calls, and a slow link takes few", async () => {
+    const source = sourceOf(4096);
+    const picture = await new pictures.Picture(source, what).fetch([700, 700]);
+    await picture.fetchRow(2000, undefined, 200000);
+    const slow = source.calls[1].rows;
+    await picture.fetchRow(3000, undefined, 1e9);
+    assert.ok(4 * source.calls[2].rows.length * 4097 <= 8e6);
+    assert.ok(slow.includes(2000) && 4 * slow.length * 4097 <= 220000);
+    source.calls.length = 0;
+    for (let row = 2000; row < 3500; row += 10) {
+        await picture.fetchAhead(row, 1);
+        assert.ok(picture.rowValues(row + 10), `${row + 10} is there before the pointer`);
+    }
+    assert.ok(source.calls.length <= 5 && source.calls.every(({ rows }) => 4 * rows.length * 4097 <= 8e6));
+    const asked = source.calls.flatMap(({ rows }) => rows);
+    assert.equal(new Set(asked).size, asked.length, "no row twice");
+    await picture.fetchAhead(2100, -1);
+    assert.ok(source.calls.at(-1).rows.every((row) => row < 2100));
+    source.calls.length = 0;
+    const ahead = picture.fetchAhead(0, 1);
+    await Promise.all([ahead, picture.fetchRow(5)]);
+    assert.equal(source.calls.length, 1, "what is on its way is waited for");
+    const { call } = source;
+    source.call = () => (source.calls.push(null), Promise.reject(new Error("reply_too_large")));
+    for (let i = 0; i < 3; i++) await picture.fetchAhead(800, 1);
+    assert.equal(source.calls.length, 2, "a failure is not tried at each move of the pointer");
+    await assert.rejects(picture.fetchRow(1200), /too_large/, "an error of a row that is asked for is told");
+    source.call = call;
+    source.calls.length = 1;
+    source.stats = new Map([[what.layer, { queries: 4096, heads: [{}, { pattern: "sink" }] }]]);
+    const plain = new pictures.Picture(source, { ...what, head: 1, fields: { head_mask: [1, 0] } });
+    assert.equal((await plain.fetchStats()).pattern, "sink", "all heads have asked for them");
+    assert.equal(source.calls.length, 1);
+    const changed = new pictures.Picture(source, { ...what, head: 1, fields: { softcap: 3 } });
+    await changed.fetchStats();
+    assert.equal(source.calls.length, 2, "of a layer that is changed they are others");
 });
 
 test("raw scores exist for each pair; masked ones are hidden", async () => {
@@ -718,18 +758,20 @@ class Client:
 });
 
 /** What drawNumbers writes into cells `width` x `height`, by column: a row of `values`. */
-function numbersIn(values, width, height) {
+function numbersIn(values, width, height, kind) {
     const written = new Map();
     const wide = { ".": 3.1, e: 6.2, "+": 7.5, "−": 7.5, "∞": 8.8 };
     const context = {
         measureText: (text) => ({ width: [...text].reduce((a, c) => a + (wide[c] ?? 6.4), 0) }),
-        fillText: (text, x) => written.set(Math.floor(x / width), { text, x }),
+        fillText(text, x) {
+            written.set(Math.floor(x / width), { text, x, alpha: this.globalAlpha });
+        },
     };
     const picture = { rows: 1, columns: values.length, isHidden: () => false };
     picture.valueAt = (_, column) => values[column];
     const area = { row0: 0, row1: 1, column0: 0, column1: values.length };
     const at = { xOf: (column) => column * width, yOf: (row) => row * height };
-    const scale = { unit: () => 0.5 };
+    const scale = { unit: () => 0.5, kind, high: 2 };
     const map = { area, cell: { width, height }, picture, scale, colors: "violet", ...at };
     frames.drawNumbers(map, context);
     for (const entry of written.values()) entry.width = context.measureText(entry.text).width;
@@ -759,6 +801,9 @@ test("numbers stay within their cells at every zoom, and none loses its exponent
     assert.equal(numbersIn(values, 60, 14).size, 0);
     assert.equal(numbersIn([0.123456], 60, 20).get(0).text, "0.123");
     assert.equal(numbersIn([0.123456], 24, 20).get(0).text, "0.1");
+    const faint = [...numbersIn([0, 0.0011, 0.0009, -0.0011, 2], 60, 20, "linear").values()];
+    assert.deepEqual(faint.map(({ alpha }) => alpha < 1), [true, false, true, false, false],
+        "on a linear scale to 2, a number below a 2000th of it is faint");
 });
 
 test("an SVG is XML with a rectangle for each cell, labels as text and nothing else", async () => {

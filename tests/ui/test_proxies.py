@@ -116,4 +116,4 @@ class Proxies(Case):
         again = [reply for reply in list(page.replies.values())[first:] if "/ui/" in reply["url"]]
         self.assertGreater(len(again), 30)
         self.assertEqual({reply["status"] for reply in again}, {304})
-        self.assertLess(sum(reply["bytes"] for reply in again), 15000)
+        self.assertLess(sum(reply["bytes"] for reply in again), 300 * len(again))  # headers alone

@@ -44,7 +44,7 @@ class Words(CaptureCase):
         view.page.click(".term[data-term=entropy]")
         view.page.wait_for("#words-dialog", "(dialog) => dialog.open")
         pictures = view.page.evaluate("document.querySelectorAll('.pattern-picture').length")
-        self.assertEqual(pictures, 8)
+        self.assertEqual(pictures, 9)
         if axe.AXE:
             self.assertEqual(axe.findings(view.page), [])
         text = view.page.text("#words-dialog")
