@@ -69,6 +69,7 @@
     X(self_check)     \
     X(record)         \
     X(slots)          \
+    X(manifest)       \
     X(identity)       \
     X(restore)        \
     X(store_snapshot) \
