@@ -158,6 +158,53 @@ ATTN_MUST_CHECK enum attn_status attn_cache_fill(struct attn_cache *cache, size_
 /* The first token of a lengthened layer that is still to be filled; its length where none is. */
 size_t attn_cache_filled(const struct attn_cache *cache, size_t layer);
 
+/* ---- Blocks in a store -----------------------------------------------------------------------
+ *
+ * A store may keep blocks elsewhere: a block remembers where, and how many of its first tokens
+ * stand there.  A block may be absent: its first tokens are in the store alone until they are
+ * filled in, and tokens after them may be appended meanwhile.  A cache with absent blocks may be
+ * measured, forked, frozen, truncated, appended to with attn_cache_write and freed; its tokens must
+ * not be read, and no step may use it. */
+
+/* A place in a store; the store alone knows what the numbers mean. */
+struct attn_stored {
+    uint64_t slot, sum, since;
+    uint32_t file;
+    uint32_t rows; /* tokens that the store has; 0: it has none */
+};
+
+/* The bytes of a block, which do not depend on the CPU: [*size]. */
+const void *attn_block_bytes_of(size_t *size, const struct attn_block *block);
+
+/* Where the store has the block.  Set by one thread, which has a frozen cache that holds the block,
+ * or before any step; tokens that are written to a block lower `rows`. */
+struct attn_stored attn_block_stored(const struct attn_block *block);
+void attn_block_set_stored(struct attn_block *block, const struct attn_stored *stored);
+
+/* First tokens of a block that are absent. */
+size_t attn_block_absent(const struct attn_block *block);
+
+/* Fills in the absent tokens of a block of such a layer from the block's bytes as they were stored.
+ * Other threads may use other blocks meanwhile. */
+struct attn_layer_spec;
+void attn_block_fill(struct attn_block *block, const struct attn_layer_spec *spec,
+                     const void *bytes);
+
+/* Appends a block to a layer whose length is a multiple of 64: `shared`, which another cache of the
+ * same model and pool has, or where that is NULL an absent one that stands at `stored`.  The layer
+ * then has `length` tokens, at most 64 more than before.
+ * Errors: ATTN_INVALID, ATTN_NOT_FOUND (layer), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_append_stored(struct attn_cache *cache, size_t layer,
+                                                          size_t length, struct attn_block *shared,
+                                                          const struct attn_stored *stored,
+                                                          struct attn_error *error);
+
+/* Has `dropped` called with each place that a block gives up, as it is freed or overwritten; NULL,
+ * as at first: nobody is called.  From any thread that uses caches, under the pool's lock. */
+void attn_cache_pool_set_dropped(struct attn_cache_pool *pool,
+                                 void (*dropped)(void *context, const struct attn_stored *place),
+                                 void *context);
+
 /* ---- Steps on record ------------------------------------------------------------------------ */
 
 /* The keys and values that a step of n rows is about to add to its cache. */

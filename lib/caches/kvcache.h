@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#include "attn.h"
+#include "attn_state.h"
 #include "basics/mem.h"
 #include "basics/tile.h"
 
@@ -29,6 +29,8 @@ struct attn_block {
     unsigned holders;             /* caches; under the pool's lock */
     unsigned tokens;              /* put by imports (states/import_share.c) or filled in later
                                      (later.c); 0 once a step writes here */
+    unsigned absent;              /* first tokens that are only in the store (stored.c) */
+    struct attn_stored stored;    /* and where the store has the block; rows 0: nowhere */
     unsigned char *data;          /* aligned to ATTN_ALIGN */
     struct attn_slab *slab;       /* the slab of which it is a piece */
 };
@@ -163,6 +165,10 @@ size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens, boo
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_pool *pool,
                                   size_t bytes);
+
+/* Says that tokens from `rows` on are about to be written to the block, which has one reference:
+ * the store has those before. */
+void attn_block_change(struct attn_cache_pool *pool, struct attn_block *block, unsigned rows);
 
 /* Adds a cache to the holders of a block; false where the budget has no room for it.  The second
  * call removes a holder. */

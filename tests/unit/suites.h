@@ -29,6 +29,7 @@
     X(blockpool)      \
     X(kvcache)        \
     X(cache_later)    \
+    X(cache_stored)   \
     X(kvtypes)        \
     X(pairs)          \
     X(state)          \
