@@ -71,6 +71,7 @@
     X(record)         \
     X(slots)          \
     X(manifest)       \
+    X(blocks)         \
     X(identity)       \
     X(restore)        \
     X(store_snapshot) \
