@@ -57,6 +57,7 @@
     X(keys)           \
     X(accounts)       \
     X(shares)         \
+    X(inputs)         \
     X(session)        \
     X(revision)       \
     X(digest)         \
