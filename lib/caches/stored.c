@@ -56,7 +56,7 @@ enum attn_status attn_cache_append_stored(struct attn_cache *cache, size_t layer
     if (attn_model_layer(attn_cache_model(cache), layer) == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
     if (before % ATTN_TILE != 0 || length <= before || length - before > ATTN_TILE ||
-        attn_cache_shares(cache, layer) || (shared == NULL && stored->rows < length - before))
+        attn_cache_shares_layer(cache, layer) || (shared == NULL && stored->rows < length - before))
         return attn_fail(error, ATTN_INVALID, "length",
                          "layer %zu has %zu tokens: no block makes it %zu long", layer, before,
                          length);
@@ -64,7 +64,7 @@ enum attn_status attn_cache_append_stored(struct attn_cache *cache, size_t layer
         return attn_fail(error, ATTN_CACHE_FULL, "length", "length is %zu: max_length is %zu",
                          length, attn_cache_max_length(cache));
     enum attn_status status =
-        shared != NULL ? attn_cache_adopt(cache, layer, shared, error)
+        shared != NULL ? attn_cache_share_block(cache, layer, shared, error)
                        : attn_cache_reserve(cache, layer, before, length - before, error);
     if (status != ATTN_OK)
         return status;

@@ -248,6 +248,8 @@ static bool apply(struct reading *r, const struct found *found)
         r->error = file->error != 0 ? file->error : EIO;
         return false;
     }
+    if (record.head.type != SRV_RECORD_SESSION || record.head.epoch == 0)
+        return true; /* nothing that was written here */
     const size_t length = (size_t)record.head.length;
     struct srv_manifest_entry *entry = make_entry(r->state, record.head.epoch);
     unsigned char *bytes = malloc(length + 1);
