@@ -1,8 +1,9 @@
 # Makefile of attnd.  `make help` lists the targets; `make run` shows the daemon at work.
 #
 # One file, no recursive make.  Sources are found by wildcard, so a new .c file in one of the
-# directories below, or in a room of lib/ or server/, needs no line here.  What a variant (asan, ubsan, tsan) changes is the
-# output directory and the sanitizer flags: `make asan` calls this file again with VARIANT=asan.
+# directories below, or in a room of lib/ or server/, needs no line here.  What a variant (asan,
+# ubsan, tsan) changes is the output directory and the sanitizer flags: `make asan` calls this file
+# again with VARIANT=asan.
 #
 #   build/attnd         the daemon             lib/ + server/
 #   build/attnd_no_ui   as UI=0 makes it       likewise, for the HTTP suite
@@ -278,6 +279,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory ubsan
 	@$(MAKE) --no-print-directory tsan
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
+	$(SUITE_ENV) ATTND=$(OUT)/attnd CK_RUN_SUITE=golden $(OUT)/http_suite
 	$(OUT)/kernelcheck --seconds 300
 	@$(MAKE) --no-print-directory $(CHECKS)
 	@LATENCY_MS=200 $(MAKE) --no-print-directory check-ui

@@ -30,7 +30,8 @@ import webbrowser
 from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple,
                     Union)
 
-from generate import Decoder, check_model, forward, read_decoder  # first: says what is missing
+# First: it says what is missing.
+from generate import Decoder, check_model, forward, positive, read_decoder
 import numpy
 from attn_client import AttnError, Client, Session
 from bpe import read_tokenizer
@@ -202,7 +203,7 @@ def options(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     what.add_argument("--ids", help="tokens instead of a text: 1,2,3")
     parser.add_argument("--model", type=pathlib.Path, required=True, metavar="DIR",
                         help="checkpoint, as Hugging Face has it")
-    parser.add_argument("--tokens", type=int, metavar="N", help="only the first N tokens")
+    parser.add_argument("--tokens", type=positive, metavar="N", help="only the first N tokens")
     parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE",
                         default=pathlib.Path("capture.safetensors"), help="[%(default)s]")
     parser.add_argument("--dtype", choices=("f32", "f16"), default="f32", help="[%(default)s]")

@@ -17,7 +17,8 @@ import pathlib
 import sys
 from typing import Optional, Sequence
 
-from generate import AttnError, Client, check_model, read_decoder  # first: says what is missing
+from generate import check_model, read_decoder  # first: says what is missing
+from attn_client import AttnError, Client
 import numpy
 from bpe import read_tokenizer
 

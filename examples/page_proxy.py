@@ -88,7 +88,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         lengths: List[str] = self.headers.get_all("Content-Length", [])
         if "Transfer-Encoding" in self.headers or len(lengths) > 1:
             raise Refusal(411, "length_required", "a body needs one Content-Length")
-        if lengths and not (lengths[0].isascii() and lengths[0].isdecimal()):
+        if lengths and not (lengths[0].isascii() and lengths[0].isdecimal() and
+                            len(lengths[0]) < 20):
             raise Refusal(400, "malformed_request", "Content-Length is no number")
         self.left = int(lengths[0]) if lengths else 0
         if len(hosts) != 1 or host_name(hosts[0]) not in NAMES:

@@ -1,15 +1,17 @@
-"""stored.py: the weights of a checkpoint in float32, however they are stored; generate.py reads with
-it.
+"""stored.py: the weights of a checkpoint in float32, however they are stored; generate.py reads
+with it.
 
-safetensors of F32, F16 and BF16; of FP8 with one scale, or one for each output or block of
-`weight_block_size`; of GPTQ with 2, 4 or 8 bits.  GGUF in the formats of `GGML`, of the layouts of
-Llama and GPT-2.  The formulas are those of docs/MODELS.md.
+safetensors of F32, F16 and BF16; of FP8 with one scale, or one for each output or each block of
+`weight_block_size` or `block_structure`; of GPTQ with 2, 4 or 8 bits.  GGUF in the formats of
+`GGML`, of the layouts of Llama and GPT-2.  The formulas are those of docs/MODELS.md.
 
 Needs numpy.
 """
 from __future__ import annotations
 
+import fnmatch
 import json
+import math
 import mmap
 import pathlib
 import re
@@ -25,10 +27,15 @@ if TYPE_CHECKING:
     Tensors = Dict[str, Array]
     Config = Dict[str, Any]
 
-KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "u1", "F8_E8M0": "u1", "I32": "<i4"}
+DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "u1", "F8_E8M0": "u1",
+          "I32": "<i4"}
+PASSED_OVER = ("BOOL", "U8", "I8", "U16", "I16", "U32", "U64", "I64")  # masks and other buffers
+
+# GGUF files that are no model: image towers' projectors, and what quantisation went by.
+NO_MODELS = ("mmproj*", "*[-._]mmproj*", "imatrix*", "*.imatrix.gguf")
 
 
-def wide(array: Array, dtype: str) -> Array:
+def to_float32(array: Array, dtype: str) -> Array:
     """Numbers as float32, integers of 32 bits as they are."""
     if dtype == "BF16":
         return (array.astype(numpy.uint32) << 16).view(numpy.float32)
@@ -47,25 +54,31 @@ def wide(array: Array, dtype: str) -> Array:
 
 # ---- safetensors -------------------------------------------------------------------------------
 
-def mapped(path: pathlib.Path) -> memoryview:
+def map_file(path: pathlib.Path) -> memoryview:
     """The bytes of a file."""
     with open(path, "rb") as stream:
+        if path.stat().st_size == 0:  # which mmap refuses
+            return memoryview(b"")
         return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def read_safetensors(path: pathlib.Path) -> Tensors:
     """{name: array} of a file; arrays are float32, or the file's own bytes where those are."""
-    data = mapped(path)
-    size, = struct.unpack("<Q", data[:8])
+    data = map_file(path)
+    size = int.from_bytes(data[:8], "little")
     if size > len(data) - 8:
-        raise ValueError(f"{path}: the header is longer than the file")
+        raise ValueError(f"{path} ends within its header")
     tensors = {}
     for name, entry in json.loads(bytes(data[8:8 + size])).items():
-        if name == "__metadata__" or entry["dtype"] not in KINDS:
-            continue  # buffers of integers and booleans, such as masks
+        if name == "__metadata__" or entry["dtype"] in PASSED_OVER:
+            continue
+        if entry["dtype"] not in DTYPES:
+            raise ValueError(f"{path}: {name} is of dtype {entry['dtype']}, which is unknown here")
         begin, end = (8 + size + offset for offset in entry["data_offsets"])
-        array = numpy.frombuffer(data[begin:end], KINDS[entry["dtype"]])
-        tensors[name] = wide(array.reshape(entry["shape"]), entry["dtype"])
+        if end > len(data):
+            raise ValueError(f"{path} ends within {name}")
+        array = numpy.frombuffer(data[begin:end], DTYPES[entry["dtype"]])
+        tensors[name] = to_float32(array.reshape(entry["shape"]), entry["dtype"])
     return tensors
 
 
@@ -81,25 +94,35 @@ def times_scale(weight: Array, scale: Array, block: Optional[Sequence[int]]) -> 
     return made
 
 
-def codes_of(words: Array, bits: int) -> Array:
+def codes_of_words(words: Array, bits: int) -> Array:
     """Codes [..,n * 32 / bits] of words [..,n], the lowest bits first."""
     shifts = numpy.arange(0, 32, bits)
     codes: Array = words.view(numpy.uint32)[..., None] >> shifts & (1 << bits) - 1
     return codes.reshape(*words.shape[:-1], -1).astype(numpy.int32)
 
 
-def of_gptq(parts: Tensors, settings: Config) -> Array:
+def decode_gptq(parts: Tensors, settings: Config) -> Array:
     """A weight [in,out] of qweight, qzeros, scales and, unless groups follow each other, g_idx."""
     bits = settings["bits"]
     if bits not in (2, 4, 8):
         raise ValueError(f"gptq of {bits} bits is unknown here")
     one = 0 if settings.get("checkpoint_format") == "gptq_v2" else 1
-    codes = codes_of(parts["qweight"].T.copy(), bits).T
-    zeros = codes_of(parts["qzeros"], bits) + one & (1 << bits) - 1
+    codes = codes_of_words(parts["qweight"].T.copy(), bits).T
+    zeros = codes_of_words(parts["qzeros"], bits) + one & (1 << bits) - 1
     group = settings["group_size"] if settings["group_size"] > 0 else len(codes)
     index = parts.get("g_idx", numpy.arange(len(codes)) // group)
     made: Array = (codes - zeros[index]).astype(numpy.float32) * parts["scales"][index]
     return made
+
+
+def block_of(settings: Config) -> Optional[Sequence[int]]:
+    """Rows and columns of the blocks of FP8 that have one scale each; None: no blocks."""
+    groups = settings.get("config_groups", {}).values()  # of compressed-tensors
+    blocks = [(group.get("weights") or {}).get("block_structure") for group in groups]
+    blocks = blocks or [settings.get("weight_block_size")]
+    if any(block != blocks[0] for block in blocks):
+        raise ValueError("config_groups of different block_structure are unknown here")
+    return blocks[0]
 
 
 def decode(config: Config, settings: Config, stored: Tensors) -> Tensors:
@@ -109,17 +132,17 @@ def decode(config: Config, settings: Config, stored: Tensors) -> Tensors:
     if not fp8 and method != "gptq":
         raise ValueError(f"quantisation by {method or 'an unknown method'}"
                          f"{f' ({form})' if form else ''} is unknown here")
+    block = block_of(settings)
     tensors = {name: array for name, array in stored.items() if array.dtype == numpy.float32}
     for name in stored:
         base, _, part = name.rpartition(".")
         if part in ("weight_scale_inv", "weight_scale") and base + ".weight" in tensors:
             tensors[base + ".weight"] = times_scale(
-                tensors[base + ".weight"], tensors.pop(name),
-                settings.get("weight_block_size"))
+                tensors[base + ".weight"], tensors.pop(name), block)
         elif part == "qweight":
-            weight = of_gptq({end: stored[f"{base}.{end}"] for end in
-                              ("qweight", "qzeros", "scales", "g_idx") if f"{base}.{end}" in stored},
-                             settings)
+            parts = {end: stored[f"{base}.{end}"] for end in
+                     ("qweight", "qzeros", "scales", "g_idx") if f"{base}.{end}" in stored}
+            weight = decode_gptq(parts, settings)
             tensors[base + ".weight"] = weight if config["model_type"] == "gpt2" else weight.T
     return tensors
 
@@ -146,12 +169,12 @@ def read_directory(directory: pathlib.Path) -> Tuple[Config, Tensors]:
 
 # ---- Blocks of ggml: arrays [n, bytes of a block] -> [n, numbers of a block] ---------------------
 
-def half(blocks: Array, at: int) -> Array:
+def float16_at(blocks: Array, at: int) -> Array:
     """A number of 16 bits of each block, [n,1]."""
     return blocks[:, at:at + 2].copy().view("<f2").astype(numpy.float32)
 
 
-def parts_of(data: Array, bits: int) -> Array:
+def codes_of_bytes(data: Array, bits: int) -> Array:
     """Codes [..,8 / bits,m] of bytes [..,m]: first the lowest bits of all of them."""
     shifts = numpy.arange(0, 8, bits, numpy.uint8)[:, None]
     codes: Array = data[..., None, :] >> shifts & (1 << bits) - 1
@@ -160,10 +183,10 @@ def parts_of(data: Array, bits: int) -> Array:
 
 def nibbles(data: Array) -> Array:
     """Codes [n,2m] of bytes [n,m]: the low halves of all, then the high ones."""
-    return parts_of(data, 4).reshape(len(data), -1)
+    return codes_of_bytes(data, 4).reshape(len(data), -1)
 
 
-def five(blocks: Array, at: int) -> Array:
+def codes_of_5_bits(blocks: Array, at: int) -> Array:
     """Codes of a word of high bits and 16 bytes."""
     high = blocks[:, at:at + 4].copy().view("<u4") >> numpy.arange(32, dtype=numpy.uint32) & 1
     codes: Array = nibbles(blocks[:, at + 4:]) + numpy.float32(16) * high.astype(numpy.float32)
@@ -177,38 +200,38 @@ def by_parts(codes: Array, step: Array, least: Any = None) -> Array:
     return made.reshape(len(codes), -1)
 
 
-def four_or_five(blocks: Array, data: Array, high: Any) -> Array:
+def q4_k_or_q5_k(blocks: Array, data: Array, high: Any) -> Array:
     """Q4_K and Q5_K."""
     first, second, both = (blocks[:, at:at + 4] for at in (4, 8, 12))
     scale = numpy.concatenate([first & 63, both & 15 | first >> 6 << 4], 1).astype(numpy.float32)
     least = numpy.concatenate([second & 63, both >> 4 | second >> 6 << 4], 1).astype(numpy.float32)
-    codes = parts_of(data.reshape(-1, 4, 32), 4).reshape(-1, 8, 32)
-    codes = codes if high is None else codes | parts_of(high, 1) << 4
-    return by_parts(codes, half(blocks, 0) * scale, half(blocks, 2) * least)
+    codes = codes_of_bytes(data.reshape(-1, 4, 32), 4).reshape(-1, 8, 32)
+    codes = codes if high is None else codes | codes_of_bytes(high, 1) << 4
+    return by_parts(codes, float16_at(blocks, 0) * scale, float16_at(blocks, 2) * least)
 
 
 def q2_k(blocks: Array) -> Array:
     """Q2_K."""
-    codes = parts_of(blocks[:, 16:80].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
+    codes = codes_of_bytes(blocks[:, 16:80].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
     scale = (blocks[:, :16] & 15).astype(numpy.float32)
     least = (blocks[:, :16] >> 4).astype(numpy.float32)
-    return by_parts(codes, half(blocks, 80) * scale, half(blocks, 82) * least)
+    return by_parts(codes, float16_at(blocks, 80) * scale, float16_at(blocks, 82) * least)
 
 
 def q3_k(blocks: Array) -> Array:
     """Q3_K."""
-    codes = parts_of(blocks[:, 32:96].reshape(-1, 2, 32), 2).reshape(-1, 16, 16).astype(int)
-    codes -= 4 - 4 * parts_of(blocks[:, :32], 1).reshape(-1, 16, 16).astype(int)
-    scale = nibbles(blocks[:, 96:104]) | parts_of(blocks[:, 104:108], 2).reshape(-1, 16) << 4
-    return by_parts(codes, half(blocks, 108) * (scale.astype(numpy.float32) - 32))
+    codes = codes_of_bytes(blocks[:, 32:96].reshape(-1, 2, 32), 2).reshape(-1, 16, 16).astype(int)
+    codes -= 4 - 4 * codes_of_bytes(blocks[:, :32], 1).reshape(-1, 16, 16).astype(int)
+    scale = nibbles(blocks[:, 96:104]) | codes_of_bytes(blocks[:, 104:108], 2).reshape(-1, 16) << 4
+    return by_parts(codes, float16_at(blocks, 108) * (scale.astype(numpy.float32) - 32))
 
 
 def q6_k(blocks: Array) -> Array:
     """Q6_K."""
-    codes = parts_of(blocks[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 16, 16)
-    codes = codes | parts_of(blocks[:, 128:192].reshape(-1, 2, 32), 2).reshape(-1, 16, 16) << 4
+    codes = codes_of_bytes(blocks[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 16, 16)
+    high = codes_of_bytes(blocks[:, 128:192].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
     scale = blocks[:, 192:208].view(numpy.int8).astype(numpy.float32)
-    return by_parts(codes.astype(int) - 32, half(blocks, 208) * scale)
+    return by_parts((codes | high << 4).astype(int) - 32, float16_at(blocks, 208) * scale)
 
 
 IQ4 = numpy.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113],
@@ -218,29 +241,29 @@ IQ4 = numpy.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 
 def iq4_xs(blocks: Array) -> Array:
     """IQ4_XS."""
     high = blocks[:, 2:4].copy().view("<u2") >> numpy.arange(0, 16, 2, numpy.uint16) & 3
-    low = parts_of(blocks[:, 4:8], 4).swapaxes(1, 2).reshape(-1, 8)
+    low = codes_of_bytes(blocks[:, 4:8], 4).swapaxes(1, 2).reshape(-1, 8)
     scale = (low | high << 4).astype(numpy.float32) - 32
-    codes = parts_of(blocks[:, 8:].reshape(-1, 8, 16), 4).reshape(-1, 8, 32)
-    return by_parts(IQ4[codes], half(blocks, 0) * scale)
+    codes = codes_of_bytes(blocks[:, 8:].reshape(-1, 8, 16), 4).reshape(-1, 8, 32)
+    return by_parts(IQ4[codes], float16_at(blocks, 0) * scale)
 
 
 # By ggml's number: name, numbers and bytes of a block, its numbers.
 GGML: Dict[int, Tuple[str, int, int, Callable[[Array], Array]]] = {
     0: ("F32", 1, 4, lambda b: b.view("<f4")),
     1: ("F16", 1, 2, lambda b: b.view("<f2").astype(numpy.float32)),
-    2: ("Q4_0", 32, 18, lambda b: (nibbles(b[:, 2:]) - numpy.float32(8)) * half(b, 0)),
-    3: ("Q4_1", 32, 20, lambda b: nibbles(b[:, 4:]) * half(b, 0) + half(b, 2)),
-    6: ("Q5_0", 32, 22, lambda b: (five(b, 2) - 16) * half(b, 0)),
-    7: ("Q5_1", 32, 24, lambda b: five(b, 4) * half(b, 0) + half(b, 2)),
-    8: ("Q8_0", 32, 34, lambda b: b[:, 2:].view(numpy.int8) * half(b, 0)),
+    2: ("Q4_0", 32, 18, lambda b: (nibbles(b[:, 2:]) - numpy.float32(8)) * float16_at(b, 0)),
+    3: ("Q4_1", 32, 20, lambda b: nibbles(b[:, 4:]) * float16_at(b, 0) + float16_at(b, 2)),
+    6: ("Q5_0", 32, 22, lambda b: (codes_of_5_bits(b, 2) - 16) * float16_at(b, 0)),
+    7: ("Q5_1", 32, 24, lambda b: codes_of_5_bits(b, 4) * float16_at(b, 0) + float16_at(b, 2)),
+    8: ("Q8_0", 32, 34, lambda b: b[:, 2:].view(numpy.int8) * float16_at(b, 0)),
     10: ("Q2_K", 256, 84, q2_k),
     11: ("Q3_K", 256, 110, q3_k),
-    12: ("Q4_K", 256, 144, lambda b: four_or_five(b, b[:, 16:], None)),
-    13: ("Q5_K", 256, 176, lambda b: four_or_five(b, b[:, 48:], b[:, 16:48])),
+    12: ("Q4_K", 256, 144, lambda b: q4_k_or_q5_k(b, b[:, 16:], None)),
+    13: ("Q5_K", 256, 176, lambda b: q4_k_or_q5_k(b, b[:, 48:], b[:, 16:48])),
     14: ("Q6_K", 256, 210, q6_k),
-    20: ("IQ4_NL", 32, 18, lambda b: IQ4[nibbles(b[:, 2:])] * half(b, 0)),
+    20: ("IQ4_NL", 32, 18, lambda b: IQ4[nibbles(b[:, 2:])] * float16_at(b, 0)),
     23: ("IQ4_XS", 256, 136, iq4_xs),
-    30: ("BF16", 1, 2, lambda b: wide(b.view("<u2"), "BF16")),
+    30: ("BF16", 1, 2, lambda b: to_float32(b.view("<u2"), "BF16")),
 }
 
 
@@ -249,32 +272,40 @@ GGML: Dict[int, Tuple[str, int, int, Callable[[Array], Array]]] = {
 class Reader:
     """Values of a GGUF file, one after the other."""
 
-    NUMBERS = "BbHhIif?__QqdZ"  # by GGUF's number of a type; 8 and 9 are texts and lists
+    # Letters of struct by GGUF's number of a type; 8 and 9 are texts and lists.
+    NUMBERS = {**dict(enumerate("BbHhIif?")), 10: "Q", 11: "q", 12: "d"}
 
-    def __init__(self, data: memoryview) -> None:
-        self.data, self.at = data, 0
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path, self.data, self.at = path, map_file(path), 0
 
-    def numbers(self, form: str) -> Tuple[Any, ...]:
-        """The next numbers, by the letters of struct."""
-        self.at += struct.calcsize("<" + form)
-        return struct.unpack_from("<" + form, self.data, self.at - struct.calcsize("<" + form))
+    def take(self, size: int) -> memoryview:
+        """The next bytes."""
+        if size > len(self.data) - self.at:
+            raise ValueError(f"{self.path} ends within its header")
+        self.at += size
+        return self.data[self.at - size:self.at]
+
+    def numbers(self, form: str, count: int = 1) -> Tuple[Any, ...]:
+        """The next numbers, by the letters of struct, the last of which counts that often."""
+        size = struct.calcsize("<" + form[:-1]) + count * struct.calcsize("<" + form[-1])
+        return struct.unpack(f"<{form[:-1]}{count}{form[-1]}", self.take(size))
 
     def text(self) -> str:
         """The next text."""
-        count, = self.numbers("Q")
-        self.at += count
-        return bytes(self.data[self.at - count:self.at]).decode("utf-8", "replace")
+        return bytes(self.take(self.numbers("Q")[0])).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
         """The next value of that type."""
         if kind == 8:
             return self.text()
-        if kind != 9:
-            return self.numbers(self.NUMBERS[kind])[0]
-        inner, count = self.numbers("IQ")
-        if inner in (8, 9):
+        if kind == 9:
+            inner, count = self.numbers("IQ")
+            if inner in self.NUMBERS:
+                return self.numbers(self.NUMBERS[inner], count)
             return [self.value(inner) for _ in range(count)]
-        return self.numbers(f"{count}{self.NUMBERS[inner]}")
+        if kind not in self.NUMBERS:
+            raise ValueError(f"{self.path}: a key is of type {kind}, which GGUF does not have")
+        return self.numbers(self.NUMBERS[kind])[0]
 
 
 # Names of a file, less blk.N., and the published ones, N being `*`.  Queries and keys, whose rows
@@ -293,7 +324,7 @@ GPT2_NAMES = {
 
 def gguf_part(path: pathlib.Path) -> Tuple[Config, Tensors]:
     """(metadata, {name: array}) of one file, by its own names."""
-    reader = Reader(mapped(path))
+    reader = Reader(path)
     magic, version, count, keys = reader.numbers("4sIQQ")
     if magic != b"GGUF" or version not in (2, 3):
         raise ValueError(f"{path} is no GGUF file of version 2 or 3")
@@ -304,7 +335,7 @@ def gguf_part(path: pathlib.Path) -> Tuple[Config, Tensors]:
     entries = []
     for _ in range(count):
         name = reader.text()
-        shape = reader.numbers(f"{reader.numbers('I')[0]}Q")[::-1]
+        shape = reader.numbers("Q", reader.numbers("I")[0])[::-1]
         entries.append((name, shape, *reader.numbers("IQ")))
     align = facts.get("general.alignment", 32)
     base, tensors = -(-reader.at // align) * align, {}
@@ -312,8 +343,10 @@ def gguf_part(path: pathlib.Path) -> Tuple[Config, Tensors]:
         if kind not in GGML:
             raise ValueError(f"{path}: {name} is of ggml's format {kind}, which is unknown here")
         _, numbers, size, numbers_of = GGML[kind]
-        blocks = int(numpy.prod(shape)) // numbers
+        blocks = math.prod(shape) // numbers
         data = reader.data[base + offset:base + offset + blocks * size]
+        if len(data) != blocks * size:
+            raise ValueError(f"{path} ends within {name}")
         array = numpy.frombuffer(data, numpy.uint8).reshape(blocks, size)
         tensors[name] = numbers_of(array).reshape(shape)
     return facts, tensors
@@ -350,13 +383,28 @@ def read_gguf(paths: List[pathlib.Path]) -> Tuple[Config, Tensors]:
     return config, tensors
 
 
+def find_gguf(directory: pathlib.Path) -> Optional[pathlib.Path]:
+    """The one model of a directory, or its first part; None where there is none."""
+    models = [path for path in sorted(directory.iterdir())
+              if fnmatch.fnmatchcase(path.name, "*.gguf")
+              and not any(fnmatch.fnmatchcase(path.name, form) for form in NO_MODELS)
+              and not re.search(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", path.name)]
+    if len(models) > 1:
+        raise ValueError(f"{directory} holds {models[0].name} and {models[1].name}: "
+                         "name the file itself")
+    return models[0] if models else None
+
+
 def read_checkpoint(path: pathlib.Path) -> Tuple[Config, Tensors]:
     """(config, {name: array}) of a directory of Hugging Face, of a GGUF file or its first part, or
     of a directory that holds one."""
-    files = [path]
+    file: Optional[pathlib.Path] = path
     if path.is_dir():
-        files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
-        if not files:
-            return read_directory(path)
-    first = re.sub(r"-00001-of-", "-*-of-", files[0].name)
-    return read_gguf(sorted(files[0].parent.glob(first)))
+        file = None if (path / "config.json").exists() else find_gguf(path)
+    if file is None:
+        return read_directory(path)
+    split = re.fullmatch(r"(.*)-00001-of-(\d{5})\.gguf", file.name)
+    if split is None:
+        return read_gguf([file])
+    return read_gguf([file.with_name(f"{split[1]}-{part:05}-of-{split[2]}.gguf")
+                      for part in range(1, int(split[2]) + 1)])

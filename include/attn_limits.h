@@ -87,9 +87,10 @@ size_t attn_engine_reserved(const struct attn_engine_options *options);
  *   rows * (E * ((H + G) * (D + Dv) + gates) + S * H * (D + Dv))
  *
  * that is the projections of `rows` tokens, with `gates` outputs more where outputs are gated, and
- * their scores and weighted sums over `keys` (S) tokens, cached ones and their own.  Layers of
- * latents: attn_mla_step_work (layers/mla.h).  Norms, positions, masks and outputs beside `output`
- * are not counted.  Schedulers compare such estimates; no result depends on them. */
+ * their scores and weighted sums over `keys` (S) tokens, cached ones and their own; besides
+ * S * G * G * Dv for the biases of a dynamic mask.  Layers of latents: attn_mla_step_work
+ * (layers/mla.h).  Norms, positions, masks and outputs beside `output` are not counted.  Schedulers
+ * compare such estimates; no result depends on them. */
 size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
 #endif

@@ -252,6 +252,11 @@ struct attn_layer_spec {
     double key_multiplier; /* multiplies projected keys, before norm and RoPE (falcon_h1); 0: 1 */
     struct attn_query_scaling query_scaling;
     struct attn_differential_spec differential;
+    /* Not 0: a dynamic mask (doge).  The scores of key/value head g and key j have the bias
+     * exp(A_g softplus(W_g v_j + b_g)), v_j [G*Dv] being the key's values of all heads; where there
+     * are more keys than this number, a query takes part with so many alone, those of the largest
+     * bias that its masks let it see. */
+    size_t keep_window_size;
     size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
                             SIZE_MAX: its own */
     struct attn_mla_spec
@@ -262,6 +267,25 @@ struct attn_layer_spec {
                                  biases, norms and tables stay float32 */
     enum attn_dtype kv_dtype; /* of cached keys and values: all but ATTN_W8A16 */
 };
+
+/* Whether the layer attends to patches of an image, all of them in one call. */
+static inline bool attn_layer_needs_grid(const struct attn_layer_spec *spec)
+{
+    return spec->rope.grid_prefix > 0 || spec->position_bias.type == ATTN_BIAS_GRID;
+}
+
+/* Whether the layer normalises or subtracts what its heads put out together: no head has a share of
+ * its own in the output then. */
+static inline bool attn_layer_joins_heads(const struct attn_layer_spec *spec)
+{
+    return spec->output_norm.type != ATTN_NORM_NONE || spec->differential.lambda_init != 0;
+}
+
+/* Whether the layer chooses which keys a query takes part with, by an indexer or a dynamic mask. */
+static inline bool attn_layer_chooses_keys(const struct attn_layer_spec *spec)
+{
+    return spec->mla.index.num_heads > 0 || spec->keep_window_size > 0;
+}
 
 /* The numbers that a cache keeps of a token in such a layer: `heads` keys and values of these
  * widths, which comments on caches call G, D and Dv.  In a latent layer one head has the latent [R]
@@ -325,7 +349,8 @@ struct attn_model_options {
     size_t num_layers;
     const char *stack;  /* of an architecture with several: "encoder", "decoder" (the default) or
                           "cross", the decoder's attention over the encoder; "text" (the default)
-                          or "vision"; else NULL */
+                          or "vision"; "encoder" (the default) or "global", the attention of
+                          longformer's global tokens; else NULL */
     const char *config; /* the configuration, a JSON object as text, in place of config.json */
     const char *ignore_keys; /* keys that are passed over, with blanks between, though they are not
                                 understood; NULL: none */
@@ -356,7 +381,7 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   max_position_embeddings, original_max_position_embeddings;
  *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
  *   scale, query_pre_attn_scalar, attn_logit_softcapping, attention_value_scale;
- *   attn_scale, floor_scale, clip_qkv, key_multiplier;
+ *   attn_scale, floor_scale, clip_qkv, key_multiplier, keep_window_size;
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;

@@ -75,9 +75,10 @@ static void *upkeep_main(void *argument)
     pthread_setname_np(pthread_self(), "attnd-upkeep");
     while (await_second(upkeep)) {
         uint64_t now = srv_now_ns();
-        if (may_expire(&passed_over, now - ended_ns >= GAP_NS))
+        if (may_expire(&passed_over, now - ended_ns >= GAP_NS)) {
             expire_sessions(upkeep->app, now);
-        srv_inputs_expire(upkeep->app->inputs, now);
+            srv_inputs_expire(upkeep->app->inputs, now);
+        }
         srv_mapped_check();
         if (srv_now_ns() >= trim_ns)
             trim_ns = trim_heap();

@@ -30,7 +30,8 @@ export type TensorLike =
     | Nested
     | { data: Nested; shape: readonly number[]; datatype?: string }
     | { data: Nested; dims: readonly number[]; type?: string }
-    | { data: TypedArray };
+    | { data: TypedArray }
+    | { input: string }; // the digest of rows that PUT /inputs/{digest} has brought
 
 export type OutputName =
     | "output"

@@ -285,7 +285,8 @@ function bodyOf(fields) {
             try {
                 if (name === "sequences")
                     made[name] = value.map((item, i) => document(item, `sequences[${i}].`));
-                else if (!TENSORS[name] || typeof value === "number") made[name] = plain(value);
+                else if (!TENSORS[name] || typeof value === "number" || value.input)
+                    made[name] = plain(value);
                 else {
                     const { datatype, shape, bytes } = pack(value, TENSORS[name]);
                     made[name] = { shape, datatype, binary_data_size: bytes.length };
@@ -541,10 +542,12 @@ export class Client {
             ...naming(id ?? lead),
         };
         // A start over encoder rows that is sent again goes to the session that it has made.
-        const again =
-            id === undefined ||
-            (fields.position !== undefined && !fields.start) ||
-            (fields.encoder_hidden_states ?? null) !== null;
+        const again = (fields.sequences ?? [fields]).every(
+            (item) =>
+                item.session_id == null ||
+                (item.position != null && !item.start) ||
+                item.encoder_hidden_states != null,
+        );
         return replyOf(await this.request("POST", path, { body, headers, again, signal }));
     }
 

@@ -888,14 +888,16 @@ class Client:
         """`lead`: of a list, one of its sessions."""
         body, length = _body_of({**fields, "binary_output": self.binary}, self.binary)
         session_id = fields.get("session_id")
-        placed = fields.get("position") is not None and not fields.get("start")
         headers = {"Content-Type": "application/json"}
         if self.binary:
             headers = {"Content-Type": "application/octet-stream",
                        "Inference-Header-Content-Length": str(length)}
         headers.update(_naming(session_id if session_id is not None else lead))
         # A start over encoder rows that is sent again goes to the session that it has made.
-        again = session_id is None or placed or fields.get("encoder_hidden_states") is not None
+        again = all(item.get("session_id") is None or
+                    item.get("position") is not None and not item.get("start") or
+                    item.get("encoder_hidden_states") is not None
+                    for item in fields.get("sequences") or [fields])
         return _reply_of(*self.request("POST", path, body, headers, again=again, timeout=timeout))
 
     def _post(self, path: str, fields: Dict[str, Any], once: bool = False,

@@ -10,6 +10,7 @@ import json
 import math
 import pathlib
 import sys
+import time
 
 import torch
 from torch.nn import functional
@@ -162,9 +163,10 @@ class Decoder:
 
 # ---- Training and files ------------------------------------------------------------------------
 
-def train(decoder, steps, batch_of, rate, told):
-    """Takes the steps.  `batch_of()` gives (ids [B,T+1], whether each is to be predicted);
-    `told(step, loss)` hears of each."""
+def train(decoder, steps, batch_of, rate, every):
+    """Takes the steps, and prints the loss of each `every`-th.  `batch_of()` gives (ids [B,T+1],
+    whether each is to be predicted)."""
+    begin = time.monotonic()
     parameters = list(decoder.tensors.values())
     plain = [tensor for tensor in parameters if tensor.dim() == 1]
     optimizer = torch.optim.AdamW(
@@ -180,7 +182,8 @@ def train(decoder, steps, batch_of, rate, told):
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         schedule.step()
-        told(step, loss)
+        if step % every == 0 or step == steps:
+            print(f"step {step}: loss {loss:.3f}, {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def write_model(path, tensors):

@@ -14,14 +14,13 @@ Prints the loss every 100 steps.  Needs torch 1.13 or later (Debian: python3-tor
 import argparse
 import pathlib
 import random
-import time
 
 import torch
 
 import grammar
 from decoder import Decoder, make_tokenizer, tokenizer_of, train, write_checkpoint  # sets the path
 from bpe import read_tokenizer
-from generate import read_checkpoint
+from stored import read_checkpoint
 
 OLDER = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "patterns"
 TOKENS, BATCH = 128, 16
@@ -77,18 +76,14 @@ def main():
     tokenizer, begin = tokenizer_of(facts), facts["added_tokens"][0]["id"]
     decoder = Decoder({**CONFIG, "vocab_size": begin + 1, "bos_token_id": begin})
     grow(decoder, tokenizer, begin)
-    chance, start = random.Random(chosen.seed), time.monotonic()
+    chance = random.Random(chosen.seed)
 
     def batch_of():
         ids, wanted = zip(*(sequence(chance, tokenizer, begin, row)
                             for row in range(BATCH)))
         return torch.tensor(ids), torch.tensor(wanted)
 
-    def told(step, loss):
-        if step % 100 == 0 or step == chosen.steps:
-            print(f"step {step}: loss {loss:.3f}, {time.monotonic() - start:.0f} s", flush=True)
-
-    train(decoder, chosen.steps, batch_of, 2e-3, told)
+    train(decoder, chosen.steps, batch_of, 2e-3, 100)
     write_checkpoint(chosen.out, decoder, facts)
 
 

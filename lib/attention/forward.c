@@ -22,7 +22,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 
 #define ROWS_OF_TASK 16 /* of q, k, v or o */
@@ -351,6 +350,24 @@ static enum attn_status up_project_sums(const struct attn_pass *pass)
     return ATTN_OK;
 }
 
+/* Solves `n` problems, of a layer that chooses keys as many at a time as that takes. */
+static enum attn_status solve(const struct attn_pass *pass, size_t n)
+{
+    struct attn_workspace *workspace = &pass->engine->workspace;
+    enum attn_status status = ATTN_OK;
+    if (!attn_layer_chooses_keys(&pass->layer->spec))
+        return attn_solve(pass->engine, pass->problems, n);
+    for (size_t first = 0, count; first < n && status == ATTN_OK; first += count) {
+        const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
+        count = n - first;
+        status = attn_choose_keys(&count, pass, pass->problems + first);
+        if (status == ATTN_OK)
+            status = attn_solve(pass->engine, pass->problems + first, count);
+        attn_workspace_rewind(workspace, before);
+    }
+    return status;
+}
+
 static enum attn_status attend(const struct attn_pass *pass)
 {
     size_t n = 0;
@@ -366,9 +383,7 @@ static enum attn_status attend(const struct attn_pass *pass)
                 pass->problems[++n] = second_half(pass, p, c, i);
             n++;
         }
-    if (pass->layer->index_k.out > 0 && attn_index_choose(pass, n) != ATTN_OK)
-        return ATTN_NO_MEMORY;
-    const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
+    const enum attn_status status = solve(pass, n);
     return status == ATTN_OK && attn_pass_absorbs(pass) ? up_project_sums(pass) : status;
 }
 
@@ -476,19 +491,18 @@ static enum attn_status project_back(const struct attn_pass *pass)
 enum attn_status attn_forward(struct attn_pass *pass)
 {
     const struct attn_layer_spec *spec = &pass->layer->spec;
-    const bool subtracts = spec->differential.lambda_init != 0;
-    const bool normalizes = spec->output_norm.type != ATTN_NORM_NONE;
     const size_t tasks = attn_ceil_div(pass->query_rows, ROWS_OF_TASK);
     enum attn_status status = attn_forward_keys(pass); /* project, norm, rope */
     if (status == ATTN_OK)
         status = attend(pass);
-    if (status == ATTN_OK && subtracts)
+    if (status == ATTN_OK && spec->differential.lambda_init != 0)
         attn_pool_run(pass->engine->pool, subtract_task, pass, tasks);
     if (status == ATTN_OK && pass->layer->gate.out > 0)
         attn_pool_run(pass->engine->pool, gate_task, pass, tasks);
-    if (status == ATTN_OK && normalizes)
+    if (status == ATTN_OK && spec->output_norm.type != ATTN_NORM_NONE)
         attn_pool_run(pass->engine->pool, norm_task, pass, tasks);
-    if (status == ATTN_OK && (subtracts || spec->gate_softplus || normalizes)) /* have no bound */
+    if (status == ATTN_OK &&
+        (attn_layer_joins_heads(spec) || spec->gate_softplus)) /* have no bound */
         check_heads(pass);
     if (status == ATTN_OK)
         status = project_back(pass);

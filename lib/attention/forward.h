@@ -160,12 +160,14 @@ bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_
                           const struct attn_kernels *kernels, const float *inv_freq,
                           int64_t position);
 
-/* Chooses, for the problems [count] of a layer with an indexer, the keys that each query takes part
- * with, and lays them in the problems' masks.  Errors: ATTN_NO_MEMORY. */
-ATTN_MUST_CHECK enum attn_status attn_index_choose(const struct attn_pass *pass, size_t count);
+/* Chooses, in a layer with an indexer or a dynamic mask, the keys that each query takes part with,
+ * and lays them and their biases in the masks of the problems [*count], or of the first of them:
+ * *count becomes how many.  Errors: ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_choose_keys(size_t *count, const struct attn_pass *pass,
+                                                  struct attn_problem *problems);
 
-/* Bytes that attn_index_choose takes for a call of so many rows that see at most `keys` keys. */
-size_t attn_index_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys);
+/* Bytes that attn_choose_keys takes for a call of so many rows that see at most `keys` keys. */
+size_t attn_choice_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
 /* Whether attn_qkv_norm_rope changes rows of this layer. */
 bool attn_qkv_needs_norm_rope(const struct attn_layer *layer);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "attention/forward.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "layers/ablation.h"
 

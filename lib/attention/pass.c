@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "attention/forward.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "engine/rope.h"
 

@@ -122,4 +122,18 @@ void *attn_calloc(size_t count, size_t size)
     return memory;
 }
 
+void *attn_grow(void *array, size_t count, size_t *room, size_t size)
+{
+    if (count < *room)
+        return array;
+    void *larger = attn_alloc(attn_add(2 * *room, 64), size);
+    if (larger == NULL)
+        return NULL;
+    if (count > 0)
+        memcpy(larger, array, count * size);
+    attn_free(array);
+    *room = 2 * *room + 64;
+    return larger;
+}
+
 void attn_free(void *memory) { free(memory); }

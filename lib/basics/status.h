@@ -1,8 +1,10 @@
-/* status.h: setting a struct attn_error.  Every failing path of the library ends in attn_fail. */
+/* status.h: setting a struct attn_error, and with mem.h what any file of the library needs.  Every
+ * failing path of the library ends in attn_fail. */
 #ifndef ATTN_LIB_BASICS_STATUS_H
 #define ATTN_LIB_BASICS_STATUS_H
 
 #include "attn.h"
+#include "basics/mem.h"
 
 /* Fills *error (which may be NULL) with status, the field at fault (NULL: none) and a one-line
  * message, and returns status, so that a check reads `return attn_fail(error, ...)`. */

@@ -1,4 +1,4 @@
-/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks, rows.c writes
+/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks, tokens.c writes
  * tokens to them and reads them. */
 #include "caches/kvcache.h"
 
@@ -13,7 +13,7 @@ struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
     atomic_size_t first; /* blocks that windows have forgotten, before those in the list */
-    size_t again;        /* of a layer that reads another: rows of the last step, at its end */
+    size_t repeatable;   /* of a layer that reads another: rows of the last step, at its end */
     size_t reserved;     /* blocks in the list */
     size_t shared;       /* of these, blocks that came from other caches */
     size_t capacity;     /* entries of the list; 0: it is empty, or part of a frozen copy */
@@ -268,39 +268,38 @@ void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
 }
 
-/* Where the last steps of layers that read this one begin, since each may be repeated; `length` at
- * most.  *read is whether there are such layers, whose steps come after this one's. */
-static size_t begin_of_readers(bool *read, const struct attn_cache *cache, size_t layer,
-                               size_t length)
+/* The first block of a layer that a step at `position`, or a later one, may see.  The last steps of
+ * layers that read this one come after its own, and each may be repeated. */
+static size_t first_seen(const struct attn_cache *cache, size_t layer, const struct cache_layer *l,
+                         size_t position)
 {
-    *read = false;
+    bool read = false;
+    size_t length = atomic_load(&l->length);
     for (size_t i = 0; i < cache->num_slots; i++) {
-        const struct cache_layer *l = &cache->slots[i];
-        const bool reads = l->spec->shares_layer == layer;
-        *read = *read || reads;
-        length = reads ? attn_min(length, atomic_load(&l->length) - l->again) : length;
+        const struct cache_layer *reader = &cache->slots[i];
+        if (reader->spec->shares_layer != layer)
+            continue;
+        read = true;
+        length = attn_min(length, atomic_load(&reader->length) - reader->repeatable);
     }
-    return length;
+    const size_t from = position > 0 || read ? attn_min(position, length) : length;
+    return attn_min(attn_window_first(l->spec, from), length - (length > 0)) / ATTN_TILE;
 }
 
 void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position)
 {
     struct cache_layer *l = layer_of(cache, layer);
     if (l != NULL)
-        l->again = atomic_load(&l->length) - attn_min(position, atomic_load(&l->length));
+        l->repeatable = atomic_load(&l->length) - attn_min(position, atomic_load(&l->length));
 }
 
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
-    bool read;
     struct cache_layer *l = layer_of(cache, layer);
     attn_cache_note_step(cache, layer, position);
     if (l == NULL || attn_cache_shares_layer(cache, layer))
         return;
-    const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
-    const size_t seen =
-        attn_window_first(l->spec, position > 0 || read ? attn_min(position, length) : length);
-    const size_t from = attn_min(seen, length - (length > 0)) / ATTN_TILE;
+    const size_t from = first_seen(cache, layer, l, position);
     if (from > atomic_load(&l->first))
         drop_first(cache->pool, l, from - atomic_load(&l->first));
 }
@@ -362,7 +361,7 @@ bool attn_cache_truncate(struct attn_cache *cache, size_t length)
         if (atomic_load(&l->length) <= length)
             continue;
         atomic_store(&l->length, length);
-        l->again = 0;
+        l->repeatable = 0;
         drop_blocks(cache->pool, l, kept_blocks(l, length));
         if (length == 0)
             atomic_store(&l->first, 0);
@@ -381,7 +380,7 @@ static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_
         status = share_block(pool, to, from->blocks[to->reserved]);
     atomic_store(&to->length, status == ATTN_OK ? kept : 0);
     if (status == ATTN_OK && kept == atomic_load(&from->length))
-        to->again = from->again;
+        to->repeatable = from->repeatable;
     return status;
 }
 

@@ -28,7 +28,7 @@ struct attn_block {
     atomic_uint references;      /* holders, frozen copies and other lists */
     unsigned holders;            /* caches; under the pool's lock */
     unsigned tokens;             /* put by imports (states/import.c) or filled in later
-                                     (later.c); 0 once a step writes here */
+                                     (fill.c); 0 once a step writes here */
     unsigned absent;             /* first tokens that are only in the store (stored.c) */
     struct attn_stored stored;   /* and where the store has the block; rows 0: nowhere */
     unsigned char *data;         /* aligned to ATTN_ALIGN */
@@ -69,7 +69,7 @@ enum attn_status attn_cache_check_source(const struct attn_cache *cache, size_t 
 
 /* Makes slots [position, position + rows) writable, position being at most the length: allocates
  * blocks, and replaces shared ones by copies; without `content`, which is filled in later
- * (later.c), only their places.  On an error nothing has changed.
+ * (fill.c), only their places.  On an error nothing has changed.
  * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY; ATTN_INVALID (the layer that this one
  * reads does not have these tokens). */
 enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,

@@ -27,13 +27,12 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
         modifiers->attention_mask != NULL && modifiers->attention_mask_head_stride != 0;
     const bool bias =
         modifiers->attention_bias != NULL && modifiers->attention_bias_head_stride != 0;
-    if (spec->mla.index.num_heads > 0 && spec->num_heads > 1 && (mask || bias))
+    if (attn_layer_chooses_keys(spec) && spec->num_heads > 1 && (mask || bias))
         return attn_fail(error, ATTN_UNSUPPORTED, mask ? "attention_mask" : "attention_bias",
-                         "an indexer chooses the keys of all heads together: give them one "
-                         "attention_mask and one attention_bias, [B,1,T,S]");
-    const bool joined =
-        spec->output_norm.type != ATTN_NORM_NONE || spec->differential.lambda_init != 0;
-    if (outputs->ablation != NULL && joined)
+                         "an indexer or a dynamic mask chooses the keys of several heads "
+                         "together: give them one attention_mask and one attention_bias, "
+                         "[B,1,T,S]");
+    if (outputs->ablation != NULL && attn_layer_joins_heads(spec))
         return attn_fail(
             error, ATTN_UNSUPPORTED, "ablation",
             "ablation: a head has no share of its own in a layer that normalises or "
@@ -42,8 +41,8 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
                ? ATTN_OK
                : attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                            "%zu tokens: this layer has full attention up to %zu; longer sequences "
-                           "attend otherwise (to blocks chosen at random, or by the length of the "
-                           "call), which is not supported",
+                           "attend otherwise (to blocks chosen at random, by the length of the "
+                           "call, or without rows for their distances), which is not supported",
                            keys, spec->max_tokens);
 }
 

@@ -14,7 +14,6 @@
 #include "attention/forward.h"
 #include "attn_limits.h"
 #include "attn_state.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "calls/calls.h"
 #include "models/model.h"
@@ -35,7 +34,7 @@ struct batch {
     struct admitted *admitted;      /* [count] */
     struct attn_appended *appended; /* [count] */
     float
-        *zeros; /* keys and values of steps of a layer that reads an earlier one: the recorder's */
+        *zeros; /* the recorder's keys and values, of a layer that reads an earlier one; or NULL */
 };
 
 _Static_assert(sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES <=
@@ -105,6 +104,22 @@ static bool publishes(const struct admitted *a)
     return a->step->error.status == ATTN_OK && a->step->commit && a->append;
 }
 
+/* Publishes the rows of steps that succeeded, and ends every reservation. */
+static void end_steps(const struct batch *batch)
+{
+    const size_t layer = batch->pass.layer_index;
+    for (struct admitted *a = batch->admitted; a < batch->admitted + batch->pass.count; a++) {
+        const size_t position = a->step->position;
+        if (publishes(a))
+            attn_cache_publish(a->step->cache, layer, position + a->step->rows);
+        attn_cache_unreserve(a->step->cache, layer);
+        if (publishes(a))
+            attn_cache_forget(a->step->cache, layer, position);
+        attn_cache_free(a->replay_cache);
+        attn_cache_unclaim(a->step->cache);
+    }
+}
+
 /* Shows the recorder all rows that are to be published.  If it refuses, their steps fail. */
 static void record(const struct batch *batch, const struct attn_recorder *recorder)
 {
@@ -128,7 +143,7 @@ static void record(const struct batch *batch, const struct attn_recorder *record
 
 /* ---- The batch ---- */
 
-/* Takes what the recorder is shown. */
+/* Allocates what the recorder is shown. */
 static bool alloc_appended(struct batch *batch)
 {
     struct attn_workspace *workspace = &batch->pass.engine->workspace;
@@ -205,16 +220,7 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
                  status == ATTN_CANCELLED ? "the call was told to stop" : "out of memory");
     if (recorder != NULL)
         record(&batch, recorder);
-    for (struct admitted *a = batch.admitted; a < batch.admitted + batch.pass.count; a++) {
-        const size_t position = a->step->position;
-        if (publishes(a))
-            attn_cache_publish(a->step->cache, layer, position + a->step->rows);
-        attn_cache_unreserve(a->step->cache, layer);
-        if (publishes(a))
-            attn_cache_forget(a->step->cache, layer, position);
-        attn_cache_free(a->replay_cache);
-        attn_cache_unclaim(a->step->cache);
-    }
+    end_steps(&batch);
     attn_engine_unlock(engine);
     return status;
 }

@@ -8,7 +8,6 @@
 #include "attention/forward.h"
 #include "attn_limits.h"
 #include "attn_state.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "models/model.h"
 

@@ -88,8 +88,12 @@ size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t ke
     if (spec->mla.kv_lora_rank > 0)
         return attn_mla_step_work(spec, rows, keys);
     const size_t softmaxes = spec->differential.lambda_init != 0 ? 2 : 1;
+    const size_t biases = spec->keep_window_size > 0
+                              ? spec->num_kv_heads * spec->num_kv_heads * spec->value_head_dim
+                              : 0;
     return rows * (spec->hidden_size * (heads + kv_heads + attn_gate_width(spec)) +
-                   softmaxes * keys * heads);
+                   softmaxes * keys * heads) +
+           keys * biases;
 }
 
 #define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
@@ -137,9 +141,10 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
     size_t bytes =
         attn_add(attn_mul(size->rows, row_bytes(&batched, s)), solve_bytes(tiles, threads));
-    bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
+    const size_t lists = list_bytes(size->rows, s->num_kv_heads, attn_call_products(s));
+    bytes = attn_add(bytes, lists);
     if (s->differential.lambda_init != 0) /* two problems each */
-        bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
+        bytes = attn_add(bytes, lists);
     bytes = attn_add(bytes, attn_mul(size->batched_rows, batched * sizeof(float)));
     /* layers/ablation.c: rows of one head, as integers too, and what they add to the output, which
      * is projected once more where it is not there. */
@@ -147,7 +152,7 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
     bytes = attn_add(bytes, ATTN_ABLATED_ROWS * (ablated * sizeof(float) + integers));
     bytes = attn_add(bytes, attn_mla_call_bytes(s));
-    bytes = attn_add(bytes, attn_index_bytes(s, size->rows, size->tokens));
+    bytes = attn_add(bytes, attn_choice_bytes(s, size->rows, size->tokens));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }
 

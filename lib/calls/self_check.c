@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "attn_state.h"
-#include "basics/mem.h"
 #include "basics/random.h"
 #include "basics/status.h"
 #include "engine/engine.h"

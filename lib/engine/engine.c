@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "attn_limits.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "machine/cpu.h"
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "basics/mem.h"
-#include "kernels/largest.h"
 
 /* Weights, or sums, of one task.  Ranking takes some 0.1 us for each. */
 #define ZERO_WEIGHTS ((size_t)1 << 18)

@@ -9,7 +9,6 @@
 #define ATTN_LIB_ENGINE_MAPS_H
 
 #include "attn.h"
-#include "kernels/pooling.h"
 #include "kernels/stats.h"
 #include "machine/pool.h"
 #include "machine/workspace.h"

@@ -1,7 +1,6 @@
 /* maps_begin.c: what the outputs of a call ask of rows of weights, checked, and its memory. */
 #include "engine/maps.h"
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/tile.h"
 

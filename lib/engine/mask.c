@@ -5,7 +5,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 
 /* Whether the queries are rows of a tree with positions of their own. */
@@ -208,7 +207,8 @@ void attn_mask_reachable(uint8_t *reachable, const struct attn_mask *mask, size_
 bool attn_mask_is_span(const struct attn_mask *mask)
 {
     return mask->padding == NULL && mask->allowed == NULL && mask->bias == NULL &&
-           mask->chosen == NULL && mask->position_bias == NULL && !mask->tree;
+           mask->chosen == NULL && mask->key_bias == NULL && mask->position_bias == NULL &&
+           !mask->tree;
 }
 
 /* ---- Applying ---- */
@@ -247,10 +247,11 @@ static void forbid_masked(float *scores, const struct attn_mask *mask, size_t h,
         forbid(scores + skip, row + (from + skip - mask->allowed_from), n - skip);
 }
 
-static void forbid_unchosen(float *scores, const struct attn_mask *mask, size_t t, size_t from,
-                            size_t n)
+static void forbid_unchosen(float *scores, const struct attn_mask *mask, size_t h, size_t t,
+                            size_t from, size_t n)
 {
-    const uint64_t *row = mask->chosen + t * attn_ceil_div(mask->keys, 64);
+    const size_t words = attn_ceil_div(mask->keys, 64);
+    const uint64_t *row = mask->chosen + (h / mask->group_heads * mask->queries + t) * words;
     for (size_t s = from; s < from + n; s++)
         if ((row[s / 64] >> s % 64 & 1) == 0)
             scores[s - from] = -INFINITY;
@@ -281,7 +282,11 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
     if (mask->allowed != NULL)
         forbid_masked(visible, mask, h, t, from, seen);
     if (mask->chosen != NULL)
-        forbid_unchosen(visible, mask, t, from, seen);
+        forbid_unchosen(visible, mask, h, t, from, seen);
+    if (mask->key_bias != NULL)
+        add_bias(visible,
+                 mask->key_bias + h / mask->group_heads * attn_ceil_div(mask->keys, 64) * 64 + from,
+                 seen);
     if (mask->tree && (mask->left >= 0 || mask->right >= 0 || mask->chunk > 0))
         forbid_far(visible, mask, t, from, seen);
     if (mask->position_bias != NULL) {

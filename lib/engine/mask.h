@@ -75,8 +75,11 @@ struct attn_mask {
     size_t allowed_from;    /* keys before this one are all allowed */
     size_t allowed_head;    /* elements from one head to the next */
     size_t allowed_row;     /* and from one query to the next; 0: one row counts for all */
-    const uint64_t *chosen; /* [T][ceil(S/64)]: bit s % 64 of word s / 64, whether an indexer
-                               chose key s for the query; NULL: all keys */
+    size_t group_heads;     /* heads that share a row of the two that follow */
+    const uint64_t *chosen; /* [groups][T][ceil(S/64)]: bit s % 64 of word s / 64, whether an
+                               indexer or a dynamic mask chose key s for the query; NULL: all */
+    const float *key_bias;  /* [groups][ceil(S/64) 64]: of a dynamic mask, added to the scores of
+                               each key; NULL: none */
     const float *bias;      /* [T][S] of head 0, or NULL */
     size_t bias_head, bias_row;
     const struct attn_position_bias *position_bias; /* of the layer, or NULL */

@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "basics/half_float.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 
 #define RUN 64 /* scores added to at a time */

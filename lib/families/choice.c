@@ -8,10 +8,9 @@
 #include "attn_json.h"
 #include "attn_limits.h"
 #include "attn_nearest.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 
-#define MOST_FAMILIES 256 /* that are compared with a misspelt one */
+#define MOST_FAMILIES 512 /* that are compared with a misspelt one */
 #define MOST_KEYS 128     /* of a family, likewise */
 #define CLASS_MAX 96      /* characters of a class that are compared */
 

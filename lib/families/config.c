@@ -4,7 +4,7 @@
  * the same meaning: `is_set` marks, by offset, the fields that a key has filled.  null clears a
  * field that no key has filled, as it does in Hugging Face's classes, where it overrides the
  * default.  spec.c makes specifications of the result. */
-#include "families/config.h"
+#include "families/config_reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,27 +16,19 @@
 #include "families/quantization.h"
 #include "families/spec.h"
 
-struct reader {
-    struct attn_resolution r;
-    bool is_set[sizeof(struct attn_hf_config)];
-    const char *ignored; /* names of keys that are passed over, with blanks between */
-    size_t base;         /* of offsets in r.hf: 0, or the RoPE object that is being read */
-    bool typed_rope;     /* an object of RoPE for each type of layers has been read */
-};
-
 /* ---- Complaints ---------------------------------------------------------------------------- */
 
-static bool refuse_type(struct reader *reader, const char *key, const char *wanted)
+bool attn_refuse_type(struct attn_reader *reader, const char *key, const char *wanted)
 {
     return attn_refuse_key(&reader->r, ATTN_MALFORMED, key, " must be %s", wanted);
 }
 
-static bool refuse_contradiction(struct reader *reader, const char *key)
+bool attn_refuse_contradiction(struct attn_reader *reader, const char *key)
 {
     return attn_refuse_key(&reader->r, ATTN_MALFORMED, key, " contradicts another key");
 }
 
-static bool refuse_value(struct reader *reader, const char *key, const json_t *value)
+bool attn_refuse_value(struct attn_reader *reader, const char *key, const json_t *value)
 {
     char text[64];
     size_t length = json_dumpb(value, text, sizeof text - 1, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -45,7 +37,7 @@ static bool refuse_value(struct reader *reader, const char *key, const json_t *v
                            text[0] != '\0' ? text : "this value");
 }
 
-static bool check_range(struct reader *reader, const struct attn_hf_key *key, double value)
+bool attn_check_range(struct attn_reader *reader, const struct attn_hf_key *key, double value)
 {
     return (value >= key->min && value <= key->max) ||
            attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
@@ -64,20 +56,19 @@ static size_t size_of(enum attn_hf_key_kind kind)
                                                                        : sizeof(size_t);
 }
 
-/* Fills a field.  One that another key has filled must keep its value. */
-static bool set_field(struct reader *reader, const struct attn_hf_key *key, const void *value)
+bool attn_set_field(struct attn_reader *reader, const struct attn_hf_key *key, const void *value)
 {
     const size_t offset = reader->base + key->offset;
     char *field = (char *)&reader->r.config->hf + offset;
     if (reader->is_set[offset] && memcmp(field, value, size_of(key->kind)) != 0)
-        return refuse_contradiction(reader, key->name);
+        return attn_refuse_contradiction(reader, key->name);
     reader->is_set[offset] = true;
     memcpy(field, value, size_of(key->kind));
     return true;
 }
 
 /* Clears the scaling of the row's default, unless an object has been read already. */
-static void clear_rope(struct reader *reader)
+static void clear_rope(struct attn_reader *reader)
 {
     struct attn_hf_rope *rope = &reader->r.config->hf.rope;
     if (reader->is_set[HF_FIELD(rope.type)])
@@ -96,24 +87,26 @@ static void clear_rope(struct reader *reader)
 
 /* ---- Single values ------------------------------------------------------------------------- */
 
-static bool read_size(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+bool attn_read_size(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     size_t size = (size_t)json_integer_value(value);
     if (!json_is_integer(value))
-        return refuse_type(reader, key->name, "an integer");
-    return check_range(reader, key, (double)json_integer_value(value)) &&
-           set_field(reader, key, &size);
+        return attn_refuse_type(reader, key->name, "an integer");
+    return attn_check_range(reader, key, (double)json_integer_value(value)) &&
+           attn_set_field(reader, key, &size);
 }
 
-static bool read_name(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+static bool read_name(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value)
 {
     if (!json_is_string(value))
-        return refuse_type(reader, key->name, "a string");
+        return attn_refuse_type(reader, key->name, "a string");
     size_t number = attn_hf_name_number(key, json_string_value(value));
     bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->r.config->family->mrope;
     if (mrope && strcmp(json_string_value(value), "mrope") == 0)
         number = ATTN_ROPE_DEFAULT;
-    return number != 0 ? set_field(reader, key, &number) : refuse_value(reader, key->name, value);
+    return number != 0 ? attn_set_field(reader, key, &number)
+                       : attn_refuse_value(reader, key->name, value);
 }
 
 /* Whether a value is the only one that is computed, or a list of it; 1 and 1.0 are the same. */
@@ -129,7 +122,8 @@ static bool is_fixed(const json_t *value, const json_t *only, bool lists)
                : json_equal(only, value) != 0;
 }
 
-static bool read_fixed(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+static bool read_fixed(struct attn_reader *reader, const struct attn_hf_key *key,
+                       const json_t *value)
 {
     json_t *only;
     json_error_t why;
@@ -138,224 +132,35 @@ static bool read_fixed(struct reader *reader, const struct attn_hf_key *key, con
     const bool same = is_fixed(value, only, key->min > 0);
     json_decref(only);
     if (same || key->remedy == NULL)
-        return same || refuse_value(reader, key->name, value);
+        return same || attn_refuse_value(reader, key->name, value);
     return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name, " is not supported: %s",
                            key->remedy);
 }
 
 /* Reads the period of full attention: a number, or its letters, of which the last is G (global) and
  * all others L (local). */
-static bool read_period(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+static bool read_period(struct attn_reader *reader, const struct attn_hf_key *key,
+                        const json_t *value)
 {
     if (!json_is_string(value))
-        return read_size(reader, key, value);
+        return attn_read_size(reader, key, value);
     const char *letters = json_string_value(value);
     size_t count = strlen(letters);
     if (count == 0 || count > ATTN_MAX_LAYERS || strspn(letters, "L") != count - 1 ||
         letters[count - 1] != 'G')
-        return refuse_value(reader, key->name, value);
-    return set_field(reader, key, &count);
+        return attn_refuse_value(reader, key->name, value);
+    return attn_set_field(reader, key, &count);
 }
 
 /* Reads whether a gate has one number for each head. */
-static bool read_gating(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+static bool read_gating(struct attn_reader *reader, const struct attn_hf_key *key,
+                        const json_t *value)
 {
     const char *name = json_is_true(value) ? "per-head" : json_string_value(value);
     const bool by_head = name != NULL && strcmp(name, "per-head") == 0;
     if (!by_head && (name == NULL || strcmp(name, "per-element") != 0))
-        return refuse_value(reader, key->name, value);
-    return set_field(reader, key, &by_head);
-}
-
-/* ---- Lists --------------------------------------------------------------------------------- */
-
-/* Gives layer i a type, which another key has given it already or not at all. */
-static bool set_type(struct reader *reader, const struct attn_hf_key *key, size_t i, size_t type,
-                     const json_t *value)
-{
-    uint8_t *types = reader->r.config->types;
-    if (type == ATTN_NUM_LAYER_TYPES)
-        return refuse_value(reader, key->name, value);
-    if (reader->is_set[key->offset] && types[i] != type)
-        return refuse_contradiction(reader, key->name);
-    types[i] = (uint8_t)type;
-    return true;
-}
-
-/* Whether a key of layers' types has 1 for sliding layers and 0 for others. */
-static bool lists_sliding(const struct attn_hf_key *key)
-{
-    return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
-}
-
-/* Lists, by kind of key: a text for errors, and the type of the elements. */
-static const struct list {
-    const char *text;
-    json_type type;
-    json_int_t max; /* of integers from 0 on; 0: check_range says it */
-} lists[] = {
-    [ATTN_CONFIG_FACTORS] = {"a list of numbers", JSON_REAL, 0},
-    [ATTN_CONFIG_ROPE_THETAS] = {"a list of numbers", JSON_REAL, 0},
-    [ATTN_CONFIG_LAYER_HEADS] = {"a list of integers", JSON_INTEGER, 0},
-    [ATTN_CONFIG_ROPE_LAYERS] = {"a list of 0 and 1", JSON_INTEGER, 1},
-    [ATTN_CONFIG_FULL_LAYERS] = {"a list of indices of layers", JSON_INTEGER, ATTN_MAX_LAYERS - 1},
-    [ATTN_CONFIG_LAYER_TYPES] = {"a list of strings", JSON_STRING, 0},
-    [ATTN_CONFIG_MLP_TYPES] = {"a list of strings", JSON_STRING, 0},
-};
-
-static const struct list *list_of(const struct attn_hf_key *key)
-{
-    return &lists[lists_sliding(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
-}
-
-static bool read_element(struct reader *reader, const struct attn_hf_key *key, size_t i,
-                         const json_t *element)
-{
-    struct attn_config *config = reader->r.config;
-    const char *text = json_string_value(element);
-    const double number = json_number_value(element);
-    const struct list *list = list_of(key);
-    if ((list->type == JSON_REAL ? !json_is_number(element) : json_typeof(element) != list->type) ||
-        (list->max > 0 && (number < 0 || number > (double)list->max)))
-        return refuse_type(reader, key->name, list->text);
-    switch (key->kind) {
-    case ATTN_CONFIG_FACTORS:
-        config->factors[config->num_lists][i] = number;
-        return check_range(reader, key, number);
-    case ATTN_CONFIG_ROPE_THETAS:
-        config->rope_thetas[i] = number;
-        return check_range(reader, key, number);
-    case ATTN_CONFIG_LAYER_HEADS:
-        config->heads[i] = (size_t)json_integer_value(element);
-        return check_range(reader, key, number);
-    case ATTN_CONFIG_ROPE_LAYERS:
-        config->rotates[i] = number == 1;
-        return true;
-    case ATTN_CONFIG_FULL_LAYERS:
-        config->is_listed[(size_t)number] = true;
-        return true;
-    case ATTN_CONFIG_MLP_TYPES:
-        config->dense[i] = strcmp(text, "dense") == 0;
-        return config->dense[i] || strcmp(text, "sparse") == 0 ||
-               refuse_value(reader, key->name, element);
-    default:
-        if (!lists_sliding(key))
-            return set_type(reader, key, i, attn_layer_type_find(config->family, key, text),
-                            element);
-        config->types[i] = number == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
-        return true;
-    }
-}
-
-/* Reads a list into the configuration: factors, into its next free list; others by layer, of which
- * an empty list of layers that rotate is none, as in Hugging Face's classes. */
-static bool read_list(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    struct attn_config *config = reader->r.config;
-    const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || lists_sliding(key);
-    const size_t count = json_array_size(value);
-    const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
-    if (!json_is_array(value))
-        return refuse_type(reader, key->name, list_of(key)->text);
-    if (factors &&
-        (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[reader->base + key->offset]))
-        return refuse_contradiction(reader, key->name);
-    if (count > most || (count == 0 && !layers))
-        return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name, " has %zu entries, %s%zu",
-                               count, layers ? "at most " : "must be 1 to ", most);
-    for (size_t i = 0; i < count; i++)
-        if (!read_element(reader, key, i, json_array_get(value, i)))
-            return false;
-    size_t filled = count;
-    if (key->kind == ATTN_CONFIG_FULL_LAYERS)
-        for (filled = ATTN_MAX_LAYERS; !config->is_listed[filled - 1];)
-            filled--;
-    if (!factors)
-        return set_field(reader, key, &filled);
-    return set_field(reader, key,
-                     &(struct attn_factors){count, config->factors[config->num_lists++]});
-}
-
-static bool read_layers(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    const size_t count = json_array_size(value);
-    for (size_t i = 0; i < count; i++) {
-        const json_int_t layer = json_integer_value(json_array_get(value, i));
-        if (!json_is_integer(json_array_get(value, i)))
-            return refuse_type(reader, key->name, "a list of layers");
-        if (layer < 0 || layer >= ATTN_MAX_LAYERS)
-            return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
-                                   " has %lld, must be 0 to %d", (long long)layer,
-                                   ATTN_MAX_LAYERS - 1);
-        reader->r.config->crosses[layer] = true;
-    }
-    return json_is_array(value) ? set_field(reader, key, &count)
-                                : refuse_type(reader, key->name, "a list of layers");
-}
-
-/* Reads a letter for each layer. */
-static bool read_letters(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    const size_t count = json_string_length(value);
-    if (!json_is_string(value))
-        return refuse_type(reader, key->name, "a string");
-    if (count == 0 || count > ATTN_MAX_LAYERS)
-        return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
-                               " has %zu letters, must be 1 to %d", count, ATTN_MAX_LAYERS);
-    for (size_t i = 0; i < count; i++) {
-        const char letter = json_string_value(value)[i];
-        size_t type = 0;
-        while (attn_layer_letters[type] != '\0' &&
-               (letter == ' ' || attn_layer_letters[type] != letter))
-            type++;
-        if (!set_type(reader, key, i, type, value))
-            return false;
-    }
-    return set_field(reader, key, &count);
-}
-
-/* Reads a list such as [[["global", "local"], 12]]: runs of names, each as often as it says. */
-static bool read_runs(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    const struct attn_family *family = reader->r.config->family;
-    size_t count = 0;
-    for (size_t run = 0; run < json_array_size(value); run++) {
-        const json_t *pair = json_array_get(value, run), *names = json_array_get(pair, 0);
-        const json_int_t times = json_integer_value(json_array_get(pair, 1));
-        const size_t length = json_array_size(names);
-        if (json_array_size(pair) != 2 || length == 0 || length > ATTN_MAX_LAYERS || times < 1 ||
-            times > ATTN_MAX_LAYERS || count + length * (size_t)times > ATTN_MAX_LAYERS)
-            return refuse_value(reader, key->name, value);
-        for (size_t i = 0; i < length * (size_t)times; i++) {
-            const json_t *name = json_array_get(names, i % length);
-            const char *text = json_is_string(name) ? json_string_value(name) : "";
-            if (!set_type(reader, key, count++, attn_layer_type_find(family, key, text), value))
-                return false;
-        }
-    }
-    return count != 0 ? set_field(reader, key, &count)
-                      : refuse_type(reader, key->name, "a list of lists of names and counts");
-}
-
-/* Reads "c2p", "p2c", both with '|' between, or a list of these. */
-static bool read_terms(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    const size_t both = ATTN_TERM_C2P | ATTN_TERM_P2C;
-    const size_t bits[] = {0, ATTN_TERM_C2P, ATTN_TERM_P2C, both, both};
-    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
-    size_t terms = 0;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *element = json_is_array(value) ? json_array_get(value, i) : value;
-        if (!json_is_string(element))
-            return refuse_type(reader, key->name, "a string, or a list of strings");
-        const size_t term =
-            bits[attn_text_word_number("c2p p2c c2p|p2c p2c|c2p", json_string_value(element))];
-        if (term == 0)
-            return refuse_value(reader, key->name, element);
-        terms |= term;
-    }
-    return set_field(reader, key, &terms);
+        return attn_refuse_value(reader, key->name, value);
+    return attn_set_field(reader, key, &by_head);
 }
 
 /* ---- Keys that are passed over ---- */
@@ -381,7 +186,7 @@ static bool changes_mathematics(const char *name)
     return attn_hf_names_have(others, name) || (key != NULL && key->kind != ATTN_CONFIG_IGNORED);
 }
 
-static bool check_ignored(struct reader *reader)
+static bool check_ignored(struct attn_reader *reader)
 {
     char name[96];
     size_t length;
@@ -399,7 +204,7 @@ static bool check_ignored(struct reader *reader)
 
 /* Whether a key that is not understood is passed over; else it is refused, in the object `within`,
  * "" for the configuration itself. */
-static bool pass_over(struct reader *reader, const char *within, const char *key,
+static bool pass_over(struct attn_reader *reader, const char *within, const char *key,
                       const struct attn_hf_key *keys)
 {
     return attn_hf_names_have(reader->ignored, key) ||
@@ -408,17 +213,18 @@ static bool pass_over(struct reader *reader, const char *within, const char *key
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value);
+static bool read_key(struct attn_reader *reader, const struct attn_hf_key *key,
+                     const json_t *value);
 
 /* Reads the keys of an object other than RoPE's; the family's list has them after a dot. */
-static bool read_members(struct reader *reader, const struct attn_hf_key *object,
+static bool read_members(struct attn_reader *reader, const struct attn_hf_key *object,
                          const json_t *value)
 {
     char name[128];
     const char *key;
     json_t *item;
     if (!json_is_object(value))
-        return refuse_type(reader, object->name, "an object");
+        return attn_refuse_type(reader, object->name, "an object");
     json_object_foreach((json_t *)value, key, item) {
         int length = snprintf(name, sizeof name, "%s.%s", object->name, key);
         const struct attn_hf_key *known =
@@ -436,30 +242,31 @@ static bool read_members(struct reader *reader, const struct attn_hf_key *object
 }
 
 /* Reads the width of another object; one without it has the default. */
-static bool read_width(struct reader *reader, const struct attn_hf_key *object, const json_t *value)
+static bool read_width(struct attn_reader *reader, const struct attn_hf_key *object,
+                       const json_t *value)
 {
     struct attn_hf_key key = *object;
     const json_t *width = json_object_get(value, "hidden_size");
     key.name = object->only;
     if (!json_is_object(value))
-        return refuse_type(reader, object->name, "an object");
-    return width == NULL || read_size(reader, &key, width);
+        return attn_refuse_type(reader, object->name, "an object");
+    return width == NULL || attn_read_size(reader, &key, width);
 }
 
 /* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
-static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key,
+static bool read_per_layer(struct attn_reader *reader, const struct attn_hf_key *key,
                            const json_t *value)
 {
     const struct attn_family *family = reader->r.config->family;
     const char *index, *name;
     json_t *layer, *item;
     if (!json_is_object(value))
-        return refuse_type(reader, key->name, "an object");
+        return attn_refuse_type(reader, key->name, "an object");
     json_object_foreach((json_t *)value, index, layer) {
         char *end;
         const unsigned long i = strtoul(index, &end, 10);
         if (!json_is_object(layer) || *end != '\0' || end == index || i >= ATTN_MAX_LAYERS)
-            return refuse_type(reader, key->name, "an object of objects by index of layer");
+            return attn_refuse_type(reader, key->name, "an object of objects by index of layer");
         json_object_foreach(layer, name, item) {
             const struct attn_hf_key *known = attn_family_key(family, name);
             if (strcmp(name, "head_dim") == 0)
@@ -469,7 +276,7 @@ static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key,
             else if (known == NULL || known->kind != ATTN_CONFIG_IGNORED)
                 return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name,
                                        ": %.64s by layer is not supported", name);
-            if (known->kind != ATTN_CONFIG_IGNORED && !read_size(reader, known, item))
+            if (known->kind != ATTN_CONFIG_IGNORED && !attn_read_size(reader, known, item))
                 return false;
             reader->r.config->differs[i] |= known->kind != ATTN_CONFIG_IGNORED;
         }
@@ -477,24 +284,26 @@ static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key,
     return true;
 }
 
-static bool read_number(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+static bool read_number(struct attn_reader *reader, const struct attn_hf_key *key,
+                        const json_t *value)
 {
     if (!json_is_number(value))
-        return refuse_type(reader, key->name, "a number");
-    return check_range(reader, key, json_number_value(value)) &&
-           set_field(reader, key, &(double){json_number_value(value)});
+        return attn_refuse_type(reader, key->name, "a number");
+    return attn_check_range(reader, key, json_number_value(value)) &&
+           attn_set_field(reader, key, &(double){json_number_value(value)});
 }
 
-static bool read_flag(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+static bool read_flag(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value)
 {
     if (key->max > 1 && json_is_integer(value))
-        return check_range(reader, key, json_number_value(value)) &&
-               set_field(reader, key, &(bool){json_integer_value(value) != 0});
-    return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
-                                  : refuse_type(reader, key->name, "true or false");
+        return attn_check_range(reader, key, json_number_value(value)) &&
+               attn_set_field(reader, key, &(bool){json_integer_value(value) != 0});
+    return json_is_boolean(value) ? attn_set_field(reader, key, &(bool){json_is_true(value)})
+                                  : attn_refuse_type(reader, key->name, "true or false");
 }
 
-static bool read_quantization(struct reader *reader, const struct attn_hf_key *key,
+static bool read_quantization(struct attn_reader *reader, const struct attn_hf_key *key,
                               const json_t *value)
 {
     return attn_resolved(&reader->r, attn_quantization_read(&reader->r.config->hf.quantization,
@@ -502,27 +311,29 @@ static bool read_quantization(struct reader *reader, const struct attn_hf_key *k
 }
 
 /* Reads one key, except objects of RoPE (read_rope).  null clears its field. */
-static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+static bool read_key(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
-    static bool (*const read[])(struct reader *, const struct attn_hf_key *, const json_t *) = {
-        [ATTN_CONFIG_INTEGER] = read_size,
+    static bool (*const read[])(struct attn_reader *, const struct attn_hf_key *,
+                                const json_t *) = {
+        [ATTN_CONFIG_INTEGER] = attn_read_size,
         [ATTN_CONFIG_NUMBER] = read_number,
         [ATTN_CONFIG_FLAG] = read_flag,
         [ATTN_CONFIG_ROPE_TYPE] = read_name,
         [ATTN_CONFIG_NAME] = read_name,
-        [ATTN_CONFIG_FACTORS] = read_list,
-        [ATTN_CONFIG_LAYER_TYPES] = read_list,
-        [ATTN_CONFIG_LAYER_RUNS] = read_runs,
-        [ATTN_CONFIG_LAYER_LETTERS] = read_letters,
-        [ATTN_CONFIG_FULL_LAYERS] = read_list,
+        [ATTN_CONFIG_FACTORS] = attn_read_list,
+        [ATTN_CONFIG_LAYER_TYPES] = attn_read_list,
+        [ATTN_CONFIG_LAYER_RUNS] = attn_read_runs,
+        [ATTN_CONFIG_LAYER_LETTERS] = attn_read_letters,
+        [ATTN_CONFIG_FULL_LAYERS] = attn_read_list,
         [ATTN_CONFIG_PERIOD] = read_period,
-        [ATTN_CONFIG_ROPE_LAYERS] = read_list,
-        [ATTN_CONFIG_ROPE_THETAS] = read_list,
-        [ATTN_CONFIG_LAYER_HEADS] = read_list,
-        [ATTN_CONFIG_MLP_TYPES] = read_list,
+        [ATTN_CONFIG_ROPE_LAYERS] = attn_read_list,
+        [ATTN_CONFIG_ROPE_THETAS] = attn_read_list,
+        [ATTN_CONFIG_LAYER_HEADS] = attn_read_list,
+        [ATTN_CONFIG_WINDOWS] = attn_read_windows,
+        [ATTN_CONFIG_MLP_TYPES] = attn_read_list,
         [ATTN_CONFIG_GATING] = read_gating,
-        [ATTN_CONFIG_TERMS] = read_terms,
-        [ATTN_CONFIG_CROSS_LAYERS] = read_layers,
+        [ATTN_CONFIG_TERMS] = attn_read_terms,
+        [ATTN_CONFIG_CROSS_LAYERS] = attn_read_cross_layers,
         [ATTN_CONFIG_WIDTH] = read_width,
         [ATTN_CONFIG_PER_LAYER] = read_per_layer,
         [ATTN_CONFIG_FIXED] = read_fixed,
@@ -541,12 +352,12 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
 /* ---- RoPE ---------------------------------------------------------------------------------- */
 
 /* Reads the keys of one RoPE object into the struct attn_hf_rope at reader->base. */
-static bool read_rope_keys(struct reader *reader, const char *name, json_t *object)
+static bool read_rope_keys(struct attn_reader *reader, const char *name, json_t *object)
 {
     const char *const types[] = {"rope_type", "type"}, *key;
     json_t *item;
     if (!json_is_object(object))
-        return refuse_type(reader, name, "an object");
+        return attn_refuse_type(reader, name, "an object");
     if (json_object_get(object, types[0]) == NULL && json_object_get(object, types[1]) == NULL)
         return attn_refuse_key(&reader->r, ATTN_MALFORMED, name, " has no rope_type");
 
@@ -569,7 +380,7 @@ static bool read_rope_keys(struct reader *reader, const char *name, json_t *obje
 }
 
 /* Reads an object for each type of layers.  Where one is missing, that type has no scaling. */
-static bool read_rope_by_type(struct reader *reader, const char *name, json_t *object)
+static bool read_rope_by_type(struct attn_reader *reader, const char *name, json_t *object)
 {
     const char *key;
     json_t *item;
@@ -589,11 +400,16 @@ static bool read_rope_by_type(struct reader *reader, const char *name, json_t *o
     return true;
 }
 
-static bool read_rope(struct reader *reader, const struct attn_hf_key *key, json_t *value)
+static bool read_rope(struct attn_reader *reader, const struct attn_hf_key *key, json_t *value)
 {
     bool by_type = json_object_get(value, attn_layer_types[ATTN_LAYER_FULL]) != NULL ||
                    json_object_get(value, attn_layer_types[ATTN_LAYER_SLIDING]) != NULL;
     const struct attn_hf_rope *own = &reader->r.config->family->defaults.rope;
+    if (json_is_null(value) && own->type == ATTN_ROPE_YARN && own->scaling_beta == 0)
+        return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name,
+                               ": null is plain RoPE in some versions of Hugging Face's class, and "
+                               "the class's own scaling in others: write the object out, or "
+                               "{\"rope_type\": \"default\"}");
     if (!json_is_null(value) || (own->type != ATTN_ROPE_PROPORTIONAL &&
                                  own->type != ATTN_ROPE_LLAMA3 && own->scaling_beta == 0))
         clear_rope(reader); /* else: classes with scaling of their own put it in null's place */
@@ -601,7 +417,7 @@ static bool read_rope(struct reader *reader, const struct attn_hf_key *key, json
         return true;
     /* An object by type beside a plain one would contradict it, or be mixed with it. */
     if (reader->typed_rope || (by_type && reader->is_set[HF_FIELD(rope.type)]))
-        return refuse_contradiction(reader, key->name);
+        return attn_refuse_contradiction(reader, key->name);
     reader->base = HF_FIELD(rope);
     return by_type ? read_rope_by_type(reader, key->name, value)
                    : read_rope_keys(reader, key->name, value);
@@ -621,7 +437,7 @@ static void set_inner_sizes(struct attn_hf_config *hf, const struct attn_family 
 /* ---- The whole ----------------------------------------------------------------------------- */
 
 /* Reads all keys, objects of RoPE last: keys beside these objects hold for both types of layers. */
-static bool read_object(struct reader *reader, json_t *object)
+static bool read_object(struct attn_reader *reader, json_t *object)
 {
     for (int pass = 0; pass < 2; pass++) {
         const char *key;
@@ -642,7 +458,7 @@ static bool read_object(struct reader *reader, json_t *object)
 
 /* Reads the settings: a nested object, or the two nested ones, or the configuration itself.  Of
  * keys beside a nested object only those that are known to change the mathematics count. */
-static bool read_settings(struct reader *reader, json_t *object, json_t *settings)
+static bool read_settings(struct attn_reader *reader, json_t *object, json_t *settings)
 {
     const struct attn_family *family = reader->r.config->family;
     json_t *second = attn_config_object(object, family->subconfig_dict);
@@ -672,8 +488,8 @@ enum attn_status attn_config_read_with(struct attn_config *out,
     if (choice.family == NULL)
         status = attn_config_choose(&choice, object, options->stack, error);
     if (status == ATTN_OK) {
-        struct reader reader = {.r = {.config = out, .error = error},
-                                .ignored = options->ignore_keys};
+        struct attn_reader reader = {.r = {.config = out, .error = error},
+                                     .ignored = options->ignore_keys};
         const struct attn_family *family = choice.family;
         *out = (struct attn_config){
             .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};

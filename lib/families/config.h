@@ -28,6 +28,7 @@ struct attn_config {
     bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
     double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
     size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
+    size_t windows[ATTN_MAX_LAYERS];     /* where hf.num_layer_windows */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };

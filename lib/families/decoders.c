@@ -223,6 +223,14 @@ ROW(diffllama, DECODER("diffllama"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, IGNORED("lambda_std_dev")),
     DEFAULTS(CAUSAL, .differential = true, .norm_eps = 1e-5, ROPE(10000)));
 
+ROW(doge, DECODER("doge"),
+    TENSORS(LLAMA_MAPS, NORMS, TENSOR(SELF_ATTN "dt_proj.weight", Q, DYNAMIC_MASK),
+            TENSOR(SELF_ATTN "dt_proj.bias", K, DYNAMIC_MASK),
+            TENSOR(SELF_ATTN "A", V, DYNAMIC_MASK)),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, KEEP_WINDOW,
+         FIXED("sliding_window", "null"), IGNORED("is_moe")),
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_eps = 1e-6, .keep_window_size = 2048, ROPE(10000)));
+
 /* The attention of qwen2. */
 ROW(mimo, LLAMA("mimo"), .unbiased = ATTN_PROJ_O,
     KEYS(DECODER_KEYS, HEAD_DIM, NO_WINDOW, LAYER_TYPES, FIXED("attention_bias", "true"),

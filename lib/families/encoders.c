@@ -6,7 +6,7 @@
 
 static const struct attn_hf_key bert_keys[] = KEY_LIST(
     SIZES, POSITIONS, FLAG("is_decoder", is_causal),
-    FIXED("position_embedding_type", "\"absolute\""),
+    NAME("position_embedding_type", relative_positions, "relative_key relative_key_query absolute"),
     IGNORED("concat_input embedding_size enable_cls enable_pronunciation enable_shape "
             "max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
             "max_xpath_tag_unit_embeddings pronunciation_embed_dim pronunciation_vocab_size "
@@ -15,7 +15,8 @@ static const struct attn_hf_key bert_keys[] = KEY_LIST(
 
 #define BERT_LAYER "encoder.layer.*.attention."
 static const struct attn_family_tensor bert_tensors[] =
-    TENSOR_LIST(MAPS(BERT_LAYER, "self.query", "self.key", "self.value", "output.dense"));
+    TENSOR_LIST(MAPS(BERT_LAYER, "self.query", "self.key", "self.value", "output.dense"),
+                TENSOR(BERT_LAYER "self.distance_embedding.weight", Q, POSITION_BIAS));
 
 /* With the names of bert's tensors; with its keys too. */
 #define NAMED_AS_BERT(type, prefix) FAMILY(type), PREFIXES(prefix, ""), .tensors = bert_tensors
@@ -36,6 +37,36 @@ ROW(roberta_prelayernorm, BERT("roberta-prelayernorm", "roberta_prelayernorm."))
 ROW(roc_bert, BERT("roc_bert", "roc_bert."));
 ROW(splinter, BERT("splinter", "splinter."));
 ROW(xlm_roberta_xl, BERT("xlm-roberta-xl", "roberta."));
+
+ROW(rembert, NAMED_AS_BERT("rembert", "rembert."),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
+         FIXED("position_embedding_type", "\"absolute\""),
+         IGNORED("input_embedding_size output_embedding_size")),
+    DEFAULTS(ENCODER));
+
+/* Its adapters for languages come after the layer. */
+ROW(xmod, NAMED_AS_BERT("xmod", "roberta."),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
+         FIXED("position_embedding_type", "\"absolute\""),
+         IGNORED("adapter_layer_norm adapter_reduction_factor adapter_reuse_layer_norm "
+                 "default_language languages ln_before_adapter pre_norm")),
+    DEFAULTS(ENCODER));
+
+/* Local tokens have windows, and the keys of global ones, which calls say.  Global tokens have maps
+ * of their own, and all keys. */
+#define LONGFORMER(part, maps, ...)                                                     \
+    FAMILY("longformer"),                                                               \
+        .stack = part, PREFIXES("longformer.", ""),                                     \
+        TENSORS(MAPS(BERT_LAYER, "self.query" maps, "self.key" maps, "self.value" maps, \
+                     "output.dense")),                                                  \
+        KEYS(SIZES, POSITIONS,                                                          \
+             FIELD("attention_window", WINDOWS, num_layer_windows, 2, MAX_POSITION),    \
+             FIXED("position_embedding_type", "\"absolute\""),                          \
+             IGNORED("attention_mode ignore_attention_mask onnx_export")),              \
+        DEFAULTS(ENCODER, __VA_ARGS__)
+
+ROW(longformer, LONGFORMER("encoder", "", SLIDES, .half_window = true, .sliding_window = 512));
+ROW(longformer_global, LONGFORMER("global", "_global", ));
 
 /* Full attention, as far as the published class has it. */
 ROW(big_bird, NAMED_AS_BERT("big_bird", "bert."),
@@ -126,13 +157,19 @@ ROW(distilbert, FAMILY("distilbert"), PREFIXES("distilbert.", ""),
     DEFAULTS(ENCODER));
 
 /* `causal` would make a mask that ignores padding. */
-ROW(xlm, FAMILY("xlm"), PREFIXES("transformer.", ""), LIN("attentions.*."),
-    KEYS(DIM("emb_dim"), FIXED("causal", "false"), FIXED("is_encoder", "true"),
-         IGNORED("asm bos_index embed_init_std end_n_top eos_index gelu_activation id2lang "
-                 "init_std lang2id lang_id mask_index max_vocab min_count n_langs n_words "
-                 "pad_index same_enc_dec share_inout_emb sinusoidal_embeddings start_n_top "
-                 "unk_index use_lang_emb")),
-    DEFAULTS(ENCODER));
+static const struct attn_hf_key xlm_keys[] =
+    KEY_LIST(DIM("emb_dim"), FIXED("causal", "false"), FIXED("is_encoder", "true"),
+             IGNORED("asm bos_index embed_init_std end_n_top eos_index gelu_activation id2lang "
+                     "init_std lang2id lang_id layerdrop mask_index max_vocab min_count n_langs "
+                     "n_words pad_index pre_norm same_enc_dec share_inout_emb "
+                     "sinusoidal_embeddings start_n_top unk_index use_lang_emb"));
+
+#define XLM(type)                                                                       \
+    FAMILY(type), PREFIXES("transformer.", ""), LIN("attentions.*."), .keys = xlm_keys, \
+                                                                      DEFAULTS(ENCODER)
+
+ROW(xlm, XLM("xlm"));
+ROW(flaubert, XLM("flaubert"));
 
 /* One layer in three sees everything, the others both sides of a window.  Positions rotate,
  * whatever position_embedding_type says. */

@@ -122,7 +122,8 @@ struct attn_hf_config {
     /* The first num_dense layers have periods of their own, after which the others' begin; with a
      * period of 1 these, or those of a list (num_mlp_types entries), rotate whatever their type. */
     size_t num_dense, dense_period, num_mlp_types;
-    size_t num_layer_heads; /* entries of a list of query heads of each layer; 0: num_heads */
+    size_t num_layer_heads;   /* entries of a list of query heads of each layer; 0: num_heads */
+    size_t num_layer_windows; /* entries of a list of the window of each layer; 0: sliding_window */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
     bool closed_window;                     /* W = sliding_window+1 */
@@ -134,6 +135,7 @@ struct attn_hf_config {
      * scale_by_mscale: yarn's gain for mscale_all_dim, squared, multiplies scores. */
     size_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim;
     size_t index_heads, index_head_dim, index_topk; /* of an indexer; index_heads 0: none */
+    size_t keep_window_size;                        /* of a dynamic mask; 0: none */
     bool index_interleaved;
     bool scale_by_mscale;
     bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
@@ -160,6 +162,8 @@ struct attn_hf_config {
     bool gated_bias;              /* T5's with the gates of WavLM */
     bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */
     size_t relative_key, max_after;      /* 1: relative keys, which end after max_after tokens */
+    size_t relative_positions; /* 1: relative keys of max_position tokens before and after, rows in
+                                  the opposite order; 2: relative queries too */
     bool relative_backward; /* their rows are in the opposite order, and one less is before a query
                                than after it */
     bool own_tables;        /* each layer has a table of T5's position bias */
@@ -248,6 +252,8 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_ROPE_THETAS,   /* list of numbers in [min, max], 0: does not rotate -> its length */
     ATTN_CONFIG_LAYER_HEADS,   /* list of integers in [min, max] -> its length */
+    ATTN_CONFIG_WINDOWS,       /* list of even integers in [min, max] -> its length; or one of them,
+                                  which is the window of all layers */
     ATTN_CONFIG_MLP_TYPES,     /* list of "dense" and "sparse" -> its length */
     ATTN_CONFIG_GATING,        /* true or "per-head" -> true; "per-element" -> false */
     ATTN_CONFIG_TERMS,         /* "c2p|p2c", or a list of these names -> enum attn_position_terms */

@@ -19,6 +19,16 @@ ROW(gpt2, FAMILY("gpt2"), PREFIXES("", "transformer."), .layout = ATTN_LAYOUT_TR
          IGNORED("reorder_and_upcast_attn n_ctx is_decoder")),
     DEFAULTS(CAUSAL, .bias = true));
 
+/* Published files name some tensors with the prefix, some without. */
+ROW(openai_gpt, FAMILY("openai-gpt"), PREFIXES("", "transformer."),
+    .layout = ATTN_LAYOUT_TRANSPOSED, TENSORS(FUSED("h.*.attn.", "c_attn", "c_proj")),
+    KEYS(GPT2_SIZES, IGNORED("afn n_ctx n_special predict_special_tokens")),
+    DEFAULTS(CAUSAL, .bias = true));
+
+ROW(ctrl, FAMILY("ctrl"), TRANSFORMER,
+    TENSORS(MAPS("h.*.multi_head_attention.", "Wq", "Wk", "Wv", "dense")),
+    KEYS(GPT2_SIZES, IGNORED("dff from_tf n_ctx")), DEFAULTS(CAUSAL, .bias = true));
+
 /* With multi_query false q, k and v come head by head. */
 ROW(gpt_bigcode, FAMILY("gpt_bigcode"), TRANSFORMER, .layout = ATTN_LAYOUT_GROUPED,
     .kv_by_flags = true, TENSORS(FUSED("h.*.attn.", "c_attn", "c_proj")),

@@ -135,19 +135,19 @@ ROW(qwen3, NORMED("qwen3"),
     DEFAULTS(QWEN, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6));
 
 /* Hugging Face's versions of qwen2_moe disagree on which layers slide where no list says it; those
- * of qwen3_moe slide all. */
-#define MOE_WINDOW                                                       \
-    WINDOW, FLAG("use_sliding_window", use_sliding_window), LAYER_TYPES, \
-        IGNORED("max_window_layers")
+ * of qwen3_moe read no list, and let all slide. */
+#define MOE_WINDOW \
+    WINDOW, FLAG("use_sliding_window", use_sliding_window), IGNORED("max_window_layers")
 
 ROW(qwen2_moe, LLAMA("qwen2_moe"), .unbiased = ATTN_PROJ_O,
-    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("qkv_bias", bias), MOE_WINDOW),
+    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("qkv_bias", bias), MOE_WINDOW, LAYER_TYPES),
     DEFAULTS(CAUSAL, .num_kv_heads = 16, .bias = true, .sliding_window = 4096,
              .window_needs_list = true, ROPE(10000)));
 
 static const struct attn_hf_key qwen3_moe_keys[] =
     KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, MOE_WINDOW,
-             FIXED("qkv_bias", "false"), FIXED("use_qk_norm", "true"));
+             EVERY("layer_types", "\"full_attention\""), FIXED("qkv_bias", "false"),
+             FIXED("use_qk_norm", "true"));
 
 #define QWEN3_MOE(theta)                                                                           \
     .keys = qwen3_moe_keys, DEFAULTS(CAUSAL, .num_kv_heads = 4, .qk_norm = true, .norm_eps = 1e-6, \

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "attn_json.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/text.h"
 #include "files/quantized.h"
@@ -149,27 +148,31 @@ static size_t second(const struct attn_stored *stored)
     return stored->entry->ndim == 2 ? stored->entry->shape[1] : 0;
 }
 
-/* FP8 codes with one scale, one for each row, or one for each block. */
+/* FP8 codes with one scale, one for each row, or one for each block.  Hugging Face names it
+ * `weight_scale_inv`, which multiplies the codes as `weight_scale` does.  Where a weight has both
+ * names, `weight_scale` is no part of it, and is refused. */
 static void describe_fp8(struct finder *f)
 {
     struct attn_quantized *w = f->w;
     const size_t *block = f->says->block;
-    const bool inverse = block[0] != 0 && find(f, &w->scales, ".weight_scale_inv");
+    const bool blocks = block[0] != 0;
+    const bool inverse =
+        find(f, &w->scales, ".weight_scale_inv") || (blocks && f->says->method == ATTN_QUANT_FP8);
+    const char *scale = inverse ? ".weight_scale_inv" : ".weight_scale";
     check(f, &w->codes, "F8_E4M3", w->out, w->in);
     set_values(w, attn_e4m3_to_float);
-    if (block[0] != 0) {
-        need(f, &w->scales,
-             inverse || f->says->method == ATTN_QUANT_FP8 ? ".weight_scale_inv" : ".weight_scale",
-             FLOATS " F8_E8M0", attn_ceil_div(w->out, block[0]), attn_ceil_div(w->in, block[1]));
+    if (blocks) {
+        need(f, &w->scales, scale, FLOATS " F8_E8M0", attn_ceil_div(w->out, block[0]),
+             attn_ceil_div(w->in, block[1]));
         w->group = block[1];
         w->groups = attn_ceil_div(w->in, block[1]);
         w->block_rows = block[0];
         return;
     }
     set_groups(f, 1);
-    need(f, &w->scales, ".weight_scale", FLOATS,
-         find(f, &w->scales, ".weight_scale") && elements(w->scales.entry) == 1 ? 1 : w->out, 1);
-    w->block_rows = f->status == ATTN_OK && elements(w->scales.entry) == 1 ? 0 : 1;
+    const bool one = find(f, &w->scales, scale) && elements(w->scales.entry) == 1;
+    need(f, &w->scales, scale, FLOATS, one ? 1 : w->out, 1);
+    w->block_rows = one ? 0 : 1;
 }
 
 /* Reads the group of each input. */
@@ -542,12 +545,12 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
 bool attn_quantization_has(const struct attn_quantized *w, const char *name)
 {
     static const char *const of_activations[] = {".input_scale", ".input_global_scale",
-                                                 ".input_zero_point"};
+                                                 ".input_zero_point", ".activation_scale"};
     const size_t base = strlen(w->name) - strlen(".weight");
     bool has = false;
     for (size_t i = 0; i < w->num_parts; i++)
         has = has || strcmp(w->parts[i], name) == 0;
-    for (size_t i = 0; i < 3 && strncmp(w->name, name, base) == 0; i++)
+    for (size_t i = 0; i < ATTN_COUNT(of_activations) && strncmp(w->name, name, base) == 0; i++)
         has = has || strcmp(name + base, of_activations[i]) == 0;
     return has;
 }

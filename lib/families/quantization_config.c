@@ -2,7 +2,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "families/quantization.h"
 #include "families/spec.h"

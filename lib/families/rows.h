@@ -50,25 +50,26 @@
  * has no model_type. */
 #define ATTN_FAMILIES(row)                                                                         \
     row(llama), row(mistral), row(qwen2), row(qwen3), row(gemma2), row(gpt_oss), row(phi),         \
-        row(phi3), row(gpt2), row(gpt_neox), row(gptj), row(falcon), row(bloom), row(opt),         \
-        row(bert), row(roberta), row(distilbert), row(t5_decoder), row(t5_encoder), row(t5_cross), \
-        row(torch), row(attention), row(xlm_roberta), row(camembert), row(electra), row(ernie),    \
-        row(bert_generation), row(data2vec_text), row(layoutlm), row(markuplm),                    \
-        row(megatron_bert), row(roberta_prelayernorm), row(roc_bert), row(splinter),               \
-        row(xlm_roberta_xl), row(big_bird), row(layoutlmv3), row(esm), row(roformer),              \
-        row(jina_embeddings_v3), row(nomic_bert), row(albert), row(mpnet), row(xlm), row(vit),     \
-        row(ast), row(deit), row(dinov2), row(dinov2_with_registers), row(dpt), row(ijepa),        \
-        row(vit_mae), row(vit_msn), row(vivit), row(yolos), row(beit), row(data2vec_vision),       \
-        row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder),    \
-        row(bart_encoder), row(bart_cross), row(mbart_decoder), row(mbart_encoder),                \
-        row(mbart_cross), row(whisper_decoder), row(whisper_encoder), row(whisper_cross),          \
-        ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio), row(hubert), row(sew),     \
-        row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert),       \
-        row(deberta), row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),     \
-        row(clip_vision_model), row(chinese_clip_text), row(chinese_clip_vision),                  \
-        row(owlvit_text), row(owlvit_vision), row(owlv2_text), row(owlv2_vision),                  \
-        row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
-        row(siglip2_text), row(siglip2_vision), row(siglip2_text_model),                           \
+        row(phi3), row(gpt2), row(openai_gpt), row(ctrl), row(gpt_neox), row(gptj), row(falcon),   \
+        row(bloom), row(opt), row(bert), row(roberta), row(distilbert), row(t5_decoder),           \
+        row(t5_encoder), row(t5_cross), row(torch), row(attention), row(xlm_roberta),              \
+        row(camembert), row(electra), row(ernie), row(bert_generation), row(data2vec_text),        \
+        row(layoutlm), row(markuplm), row(megatron_bert), row(roberta_prelayernorm),               \
+        row(roc_bert), row(splinter), row(xlm_roberta_xl), row(big_bird), row(rembert), row(xmod), \
+        row(longformer), row(longformer_global), row(layoutlmv3), row(esm), row(roformer),         \
+        row(jina_embeddings_v3), row(nomic_bert), row(albert), row(mpnet), row(xlm),               \
+        row(flaubert), row(vit), row(ast), row(deit), row(dinov2), row(dinov2_with_registers),     \
+        row(dpt), row(ijepa), row(vit_mae), row(vit_msn), row(vivit), row(yolos), row(beit),       \
+        row(data2vec_vision), row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), \
+        row(bart_decoder), row(bart_encoder), row(bart_cross), row(mbart_decoder),                 \
+        row(mbart_encoder), row(mbart_cross), row(whisper_decoder), row(whisper_encoder),          \
+        row(whisper_cross), ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio),        \
+        row(hubert), row(sew), row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), \
+        row(modernbert), row(deberta), row(deberta_v2), row(clip_text), row(clip_vision),          \
+        row(clip_text_model), row(clip_vision_model), row(chinese_clip_text),                      \
+        row(chinese_clip_vision), row(owlvit_text), row(owlvit_vision), row(owlv2_text),           \
+        row(owlv2_vision), row(siglip_text), row(siglip_vision), row(siglip_text_model),           \
+        row(siglip_vision_model), row(siglip2_text), row(siglip2_vision), row(siglip2_text_model), \
         row(siglip2_vision_model), row(mpt), row(gpt_neo), row(codegen), row(gpt_bigcode),         \
         row(biogpt), row(xglm), row(dbrx), row(mixtral), row(ministral3), row(ministral),          \
         row(mistral3_mistral), row(mistral3), row(mistral3_mistral4), row(mistral4), row(llama4),  \
@@ -84,7 +85,7 @@
         row(phimoe), row(dots1), row(mellum), row(laguna), row(afmoe), row(muse_glimmer),          \
         row(muse_glimmer_text), row(smollm3), row(starcoder2), row(stablelm), row(glm), row(glm4), \
         row(glm4v), row(glm4v_text), row(glm4_moe), row(glm4v_moe), row(glm4v_moe_text),           \
-        row(minimax_m2), row(helium), row(seed_oss), row(diffllama), row(mimo),                    \
+        row(minimax_m2), row(helium), row(seed_oss), row(diffllama), row(doge), row(mimo),         \
         row(mimo_v2_flash), row(hunyuan_v1_dense), row(hunyuan_v1_moe), row(ernie4_5),             \
         row(ernie4_5_moe), row(internlm2), row(olmo2), row(flex_olmo), row(olmoe), row(olmo),      \
         row(olmo3), row(exaone4), row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe),    \
@@ -189,6 +190,8 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
     SIZE("index_n_heads", index_heads, ATTN_MAX_HEADS),            \
         SIZE("index_head_dim", index_head_dim, ATTN_MAX_HEAD_DIM), \
         SIZE("index_topk", index_topk, ATTN_MAX_TOKENS)
+
+#define KEEP_WINDOW SIZE("keep_window_size", keep_window_size, ATTN_MAX_TOKENS)
 
 /* The position biases of T5 and of DeBERTa. */
 #define BUCKETS                                                        \

@@ -255,6 +255,27 @@ static bool refuse_unsaid(struct attn_resolution *r)
                            "attention_bias");
 }
 
+/* The relative keys of BERT, and its relative queries. */
+static bool resolve_relative(struct attn_layer_spec *spec, struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    if (hf->max_position == 0 || hf->max_position > ATTN_MAX_BUCKETS)
+        return attn_refuse_key(r, ATTN_OUT_OF_RANGE, ATTN_KEY(r, max_position),
+                               " is %zu, relative keys need 1 to %d", hf->max_position,
+                               ATTN_MAX_BUCKETS);
+    spec->max_tokens = hf->max_position;
+    spec->position_bias = (struct attn_position_bias_spec){
+        .type = ATTN_BIAS_RELATIVE_KEY,
+        .max_distance = hf->max_position - 1,
+        .max_after = hf->max_position - 1,
+        .backward = true,
+        .content_to_position = true,
+        .position_to_content = hf->relative_positions == 2,
+        .own_table = true,
+    };
+    return true;
+}
+
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
  * looks back. */
 static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_resolution *r)
@@ -265,6 +286,8 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
     if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
         return attn_refuse_key(r, ATTN_MALFORMED, "pos_att_type",
                                " contradicts another position bias");
+    if (hf->relative_positions == 1 || hf->relative_positions == 2)
+        return resolve_relative(spec, r);
     if (hf->relative_key == 1 && (hf->alibi || hf->buckets != 0 || hf->position_terms != 0))
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, relative_key),
                                " contradicts another position bias");
@@ -455,6 +478,7 @@ static bool resolve_rotating(struct attn_resolution *r)
             config->types[i] = config->rotates[i] ? ATTN_LAYER_FULL : ATTN_LAYER_SLIDING;
     }
     return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers) &&
+           check_length(r, ATTN_KEY(r, num_layer_windows), hf->num_layer_windows) &&
            check_length(r, ATTN_KEY(r, num_rope_thetas), hf->num_rope_thetas) &&
            check_length(r, ATTN_KEY(r, num_mlp_types), hf->num_mlp_types);
 }
@@ -528,6 +552,12 @@ static bool resolve_rope(struct attn_resolution *r)
     return resolved;
 }
 
+/* W of the window that a configuration says. */
+static size_t window_of(const struct attn_hf_config *hf, size_t window)
+{
+    return hf->bidirectional || hf->half_window ? window / 2 + 1 : window + hf->closed_window;
+}
+
 /* Copies the common specification to every type of layers and adds what only that type has. */
 static void resolve_specs(struct attn_config *config, const struct attn_layer_spec *common,
                           const struct attn_hf_config *hf)
@@ -547,9 +577,7 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     sliding->sinks = sliding->sinks || hf->sliding_sinks;
     full->sinks = full->sinks || hf->full_sinks;
     if (hf->use_sliding_window && hf->sliding_window != 0)
-        sliding->sliding_window = hf->bidirectional || hf->half_window
-                                      ? hf->sliding_window / 2 + 1
-                                      : hf->sliding_window + hf->closed_window;
+        sliding->sliding_window = window_of(hf, hf->sliding_window);
 }
 
 /* Checks the sizes that sliding layers say of themselves. */
@@ -653,8 +681,11 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
         out->rope.theta = config->rope_thetas[layer];
     if (config->hf.num_layer_heads != 0)
         out->num_heads = config->heads[layer];
+    if (config->hf.num_layer_windows != 0 && config->hf.use_sliding_window)
+        out->sliding_window = window_of(&config->hf, config->windows[layer]);
     if (layer >= config->num_layers - config->hf.num_shared_layers)
         out->shares_layer = source_of(config, layer);
+    out->keep_window_size = config->hf.keep_window_size;
     if (config->hf.differential)
         out->differential = (struct attn_differential_spec){
             .lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)layer), .norm_eps = config->hf.norm_eps};

@@ -195,6 +195,22 @@ static bool is_unused(const struct module *module, const char *tail)
     return p->name != NULL;
 }
 
+/* Whether the tensor is that of another stack of the family, whose layers have the same module. */
+static bool is_of_other_stack(const struct module *module, const char *tail)
+{
+    const struct attn_family *own = module->source->config->family, *other;
+    const char *root = attn_tensors_of(module->source)->name;
+    for (size_t i = 0; own->stack != NULL && (other = attn_family_at(i)) != NULL; i++) {
+        if (other == own || strcmp(other->model_type, own->model_type) != 0)
+            continue;
+        for (const struct attn_family_tensor *p = other->tensors; p->name != NULL; p++)
+            if (strncmp(p->name, root, module->common) == 0 &&
+                strcmp(p->name + module->common, tail) == 0)
+                return true;
+    }
+    return false;
+}
+
 /* Whether the tensor is that of a head, beside the first one's, which is bound. */
 static bool is_of_head(const struct module *module, const char *tail)
 {
@@ -252,8 +268,8 @@ static bool check_name(void *context, const char *name)
     const char *tail = name + strlen(module->root);
     if (find_binding(module, name) == NULL && !is_of_quantized(module, name) &&
         module->status == ATTN_OK && !is_of_head(module, tail) && !is_unused(module, tail) &&
-        !is_harmless(module, name, tail) && !is_zero_bias(module, name) &&
-        module->status == ATTN_OK)
+        !is_of_other_stack(module, tail) && !is_harmless(module, name, tail) &&
+        !is_zero_bias(module, name) && module->status == ATTN_OK)
         refuse(module, name, tail);
     return module->status == ATTN_OK;
 }

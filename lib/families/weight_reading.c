@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/random.h"
 #include "basics/status.h"
 #include "families/weights.h"

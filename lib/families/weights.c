@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "families/quantization.h"
 
@@ -258,22 +257,16 @@ const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_la
                                              : config->family->tensors;
 }
 
-/* Whether the specification asks for no such tensor. */
-static bool is_denied(const struct attn_checkpoint_layer *source,
-                      const struct attn_family_tensor *pattern)
-{
-    const struct attn_members all = attn_layer_members(&source->spec);
-    return (pattern->projections & ~needed_projections(&all, pattern->role)) != 0;
-}
-
-/* Checks a tensor that was found against the configuration and what is bound already. */
+/* Checks a tensor that was found against the configuration, which may deny it, and what is bound
+ * already. */
 static enum attn_status check_found(const struct attn_bindings *bound,
                                     const struct attn_checkpoint_layer *source,
                                     const struct attn_family_tensor *pattern,
-                                    const struct attn_tensor *tensor, struct attn_error *error)
+                                    const struct attn_tensor *tensor, bool denied,
+                                    struct attn_error *error)
 {
     const struct attn_tensor_entry *entry = tensor->entry;
-    if (is_denied(source, pattern))
+    if (denied)
         return attn_fail(error, ATTN_MALFORMED, entry->name,
                          "tensor '%.96s' is there, but the configuration denies it", entry->name);
     for (size_t i = 0; i < bound->count; i++)
@@ -317,16 +310,16 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
         struct attn_tensor tensor;
         if (!attn_fused_shape(&shape, &source->spec, pattern))
             continue;
+        const bool denied = (pattern->projections & ~needed_projections(&all, pattern->role)) != 0;
         enum attn_status status = attn_find_tensor(&tensor, checkpoint, source, pattern, 0, error);
         bool needless = status == ATTN_OK && tensor.entry == NULL;
-        if (status == ATTN_OK && !needless && pattern->role == ATTN_ROLE_BIAS &&
-            is_denied(source, pattern))
+        if (status == ATTN_OK && !needless && pattern->role == ATTN_ROLE_BIAS && denied)
             status = attn_quantization_is_zero(&needless, &source->config->hf.quantization, &tensor,
                                                error);
         if (status == ATTN_OK && needless)
             continue;
         if (status == ATTN_OK)
-            status = check_found(out, source, pattern, &tensor, error);
+            status = check_found(out, source, pattern, &tensor, denied, error);
         if (status == ATTN_OK)
             status = check_other_heads(checkpoint, source, pattern, error);
         if (status != ATTN_OK)

@@ -45,10 +45,11 @@ enum attn_status attn_fail_torch(const char *name, struct attn_error *error);
 
 /* ---- names.c: of items [count] of `size` bytes, each of which begins with a const char * ---- */
 
-int attn_compare_names(const void *a, const void *b); /* for bsearch */
-
 /* Sorts the items.  Returns the first whose name the item before it has, NULL where all differ. */
 const void *attn_sort_names(void *items, size_t count, size_t size);
+
+/* The one of sorted items that has this name; NULL: none has. */
+const void *attn_find_name(const char *name, const void *items, size_t count, size_t size);
 
 /* Calls visit() with each name of sorted items that begins with `prefix`, until it returns false,
  * as this does then. */

@@ -3,7 +3,7 @@
  * In the comments d and m are the scale and the minimum of a block (halves), lo and hi the nibbles
  * of a byte.  A super-block of 256 numbers has 8 parts of 32 numbers, or 16 of 16, each with a
  * small scale of its own. */
-#include "files/ggml.h"
+#include "files/gguf.h"
 
 #include <string.h>
 

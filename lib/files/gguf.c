@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "files/file.h"
@@ -147,22 +146,13 @@ static char *read_name(struct header *h, const char *of)
     return name;
 }
 
-/* Room for one more of the elements, of `size` bytes each; the array, NULL where memory is short.
- */
+/* attn_grow, which notes that memory is short. */
 static void *grow(struct header *h, void *array, size_t count, size_t *room, size_t size)
 {
-    if (count < *room)
-        return array;
-    void *larger = attn_alloc(2 * *room + 64, size);
-    if (larger == NULL) {
+    void *grown = attn_grow(array, count, room, size);
+    if (grown == NULL)
         h->status = attn_fail_memory(h->error, (2 * *room + 64) * size);
-        return NULL;
-    }
-    if (count > 0)
-        memcpy(larger, array, count * size);
-    attn_free(array);
-    *room = 2 * *room + 64;
-    return larger;
+    return grown;
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */
@@ -258,10 +248,7 @@ static void read_value(struct header *h, struct attn_gguf_value *value)
 
 const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file, const char *key)
 {
-    const struct attn_gguf_value wanted = {.key = key};
-    return file->num_values == 0 ? NULL
-                                 : bsearch(&wanted, file->values, file->num_values, sizeof wanted,
-                                           attn_compare_names);
+    return attn_find_name(key, file->values, file->num_values, sizeof *file->values);
 }
 
 size_t attn_gguf_num_values(const struct attn_gguf *file) { return file->num_values; }
@@ -486,22 +473,13 @@ const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, si
     return &file->tensors[i].entry;
 }
 
-const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name)
-{
-    const struct tensor wanted = {.entry.name = name};
-    const struct tensor *tensor =
-        file->num_tensors == 0
-            ? NULL
-            : bsearch(&wanted, file->tensors, file->num_tensors, sizeof wanted, attn_compare_names);
-    return tensor != NULL ? &tensor->entry : NULL;
-}
-
 const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
                                                   const char *name)
 {
     const struct attn_tensor_entry *found = NULL;
     for (size_t i = 0; i < count && found == NULL; i++)
-        found = attn_gguf_find(files[i], name);
+        found = attn_find_name(name, files[i]->tensors, files[i]->num_tensors,
+                               sizeof *files[i]->tensors);
     return found;
 }
 

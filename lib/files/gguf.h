@@ -10,7 +10,29 @@
 #ifndef ATTN_LIB_FILES_GGUF_H
 #define ATTN_LIB_FILES_GGUF_H
 
-#include "files/ggml.h"
+#include "files/safetensors.h"
+
+/* ---- ggml.c: the number formats of ggml, in which GGUF files hold tensors.
+ *
+ * Rows are stored as blocks of 1, 32 or 256 numbers with scales of their own.  A block is decoded
+ * to the very float32 numbers that ggml's own code gives: every product and sum is rounded once, in
+ * the same order.
+ *
+ * Source: ggml's ggml-common.h (layout) and ggml-quants.c (dequantize_row_*). ---- */
+
+#define ATTN_GGML_MAX_BLOCK 256 /* numbers */
+
+struct attn_ggml_type {
+    struct attn_safetensors_dtype dtype; /* name, and bits of a number on average, rounded up */
+    unsigned numbers, bytes;             /* of a block */
+    void (*decode)(float *out, const uint8_t *blocks, size_t count); /* NULL: not read */
+};
+
+/* The format of that number in a file; NULL where ggml has none of it.  One without a name in its
+ * dtype is a number that ggml no longer gives out. */
+const struct attn_ggml_type *attn_ggml_type(uint32_t number);
+
+/* ---- gguf.c: the reader ---- */
 
 #define ATTN_GGUF_MAX_KEYS 100000
 #define ATTN_GGUF_MAX_NUMBERS 4096 /* of an array that is kept: one for each layer, or frequency */
@@ -50,13 +72,11 @@ const struct attn_gguf_value *attn_gguf_value(const struct attn_gguf *file, size
 
 size_t attn_gguf_count(const struct attn_gguf *file);
 
-/* Tensor i < attn_gguf_count, in the order of names, and the tensor of that name, NULL if there is
- * none.  Its shape has the fastest dimension last, as safetensors have, and begin and end are bytes
- * of the file.  Borrowed. */
+/* Tensor i < attn_gguf_count, in the order of names.  Its shape has the fastest dimension last, as
+ * safetensors have, and begin and end are bytes of the file.  Borrowed. */
 const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, size_t i);
-const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name);
 
-/* The same of the first of some files that has it. */
+/* The tensor of that name in the first of some files that has it; NULL: none has. */
 const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
                                                   const char *name);
 

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/text.h"
 
@@ -68,7 +67,7 @@ static const struct attn_gguf_architecture architectures[] = {
      .full = "\"sliding_window_pattern\": 1", .more_types = "gemma3"},
     {"phi3", "phi3", DECODER("original_max_position_embeddings partial_rotary_factor")},
     {"starcoder2", "starcoder2", DECODER("")},
-    {"command-r", "cohere", DECODER("layer_norm_eps")},
+    {"command-r", "cohere", DECODER("head_dim layer_norm_eps use_qk_norm")},
     {"olmo2", "olmo2", DECODER("rms_norm_eps"), .other_type = "olmo3", .period = 4},
     {"glm4", "glm4", DECODER("head_dim attention_bias partial_rotary_factor")},
     {"gpt-oss", "gpt_oss", DECODER("head_dim"), .other_type = "gpt_oss", .period = 2,
@@ -310,28 +309,30 @@ struct factors {
  * linear; rope.scale_linear is what its key was once. */
 static const char *scaling_type(double *factor, struct writer *w, const struct factors *lists)
 {
-    static const char *const types[] = {"none", "linear", "yarn", "longrope"};
+    static const char types[] = "none linear yarn longrope";
+    enum { UNKNOWN, NONE, LINEAR, YARN, LONGROPE };
     const struct attn_gguf_value *type = find_key(w, "rope.scaling.type");
     const char *name = type == NULL ? "linear" : type->kind == ATTN_GGUF_TEXT ? type->text : "";
     const bool any = lists->shorter != NULL || lists->longer != NULL || lists->all != NULL;
     const double old = read_number(w, "rope.scale_linear", 0);
-    size_t i = 0;
+    const size_t number = attn_text_word_number(types, name);
     *factor = read_number(w, "rope.scaling.factor", old);
-    while (i < 4 && strcmp(name, types[i]) != 0)
-        i++;
-    if (i == 4)
-        FAIL(w, ATTN_UNSUPPORTED, type->key,
-             "%.96s is \"%.64s\", wanted is one of none linear yarn longrope", type->key, name);
-    if (i == 0 || *factor == 0)
+    if (number == UNKNOWN)
+        FAIL(w, ATTN_UNSUPPORTED, type->key, "%.96s is \"%.64s\", wanted is one of %s", type->key,
+             name, types);
+    if (number == NONE || *factor == 0)
         *factor = 1;
     if (lists->all != NULL ? lists->shorter != NULL || lists->longer != NULL
                            : (lists->shorter == NULL) != (lists->longer == NULL))
         FAIL(w, ATTN_UNSUPPORTED, "rope_factors_long.weight",
              "wanted are rope_freqs, or both of rope_factors_short and rope_factors_long");
-    if (any && (i == 2 || *factor != 1))
+    if (any && (number == YARN || *factor != 1))
         FAIL(w, ATTN_UNSUPPORTED, "rope.scaling.type",
              "factors of frequencies beside scaling \"%s\" by %g are not read", name, *factor);
-    return any || i == 3 ? "longrope" : i == 2 ? "yarn" : *factor != 1 ? "linear" : "default";
+    return any || number == LONGROPE ? "longrope"
+           : number == YARN          ? "yarn"
+           : *factor != 1            ? "linear"
+                                     : "default";
 }
 
 /* Writes the members of RoPE. */
@@ -390,6 +391,14 @@ static void put_rope(struct writer *w)
 
 /* ---- Members of a class ---- */
 
+/* Writes a member that says whether the file has a tensor, where the architecture has it. */
+static void put_presence(struct writer *w, const char *member, const char *tensor)
+{
+    const bool there = attn_gguf_find_in(w->parts, w->num_parts, tensor) != NULL;
+    if (has_member(w, member))
+        put(w, ", \"%s\": %s", member, there ? "true" : "false");
+}
+
 static void put_keys(struct writer *w)
 {
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -408,10 +417,8 @@ static void put_keys(struct writer *w)
         put(w, ", \"num_key_value_heads\": %zu", read_size(w, "attention.head_count_kv", heads));
     else if (!has_member(w, "kv_lora_rank"))
         want_size(w, "attention.head_count_kv", heads, "attention.head_count");
-    if (has_member(w, "attention_bias"))
-        put(w, ", \"attention_bias\": %s",
-            attn_gguf_find_in(w->parts, w->num_parts, "blk.0.attn_q.bias") != NULL ? "true"
-                                                                                   : "false");
+    put_presence(w, "use_qk_norm", "blk.0.attn_q_norm.weight");
+    put_presence(w, "attention_bias", "blk.0.attn_q.bias");
 }
 
 /* Writes the part of a head that rotates; of other architectures all of it does. */

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/text.h"
 #include "files/file.h"
@@ -365,9 +364,8 @@ bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *pref
 const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,
                                                      const char *name)
 {
-    const struct published key = {.name = name};
     const struct published *tensor =
-        bsearch(&key, model->tensors, model->num_tensors, sizeof key, attn_compare_names);
+        attn_find_name(name, model->tensors, model->num_tensors, sizeof *model->tensors);
     return tensor != NULL ? tensor->entry : NULL;
 }
 

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 
 #define START 40 /* bytes looked at; no row of the table is longer */

@@ -6,16 +6,21 @@
 
 static const char *name_of(const void *item) { return *(const char *const *)item; }
 
-int attn_compare_names(const void *a, const void *b) { return strcmp(name_of(a), name_of(b)); }
+static int compare(const void *a, const void *b) { return strcmp(name_of(a), name_of(b)); }
 
 const void *attn_sort_names(void *items, size_t count, size_t size)
 {
     if (count > 0)
-        qsort(items, count, size, attn_compare_names);
+        qsort(items, count, size, compare);
     for (const char *item = items; count > 1; item += size, count--)
-        if (attn_compare_names(item, item + size) == 0)
+        if (compare(item, item + size) == 0)
             return item + size;
     return NULL;
+}
+
+const void *attn_find_name(const char *name, const void *items, size_t count, size_t size)
+{
+    return count > 0 ? bsearch(&name, items, count, size, compare) : NULL;
 }
 
 bool attn_visit_names(const void *items, size_t count, size_t size, const char *prefix,

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "files/zip.h"
@@ -303,8 +302,8 @@ static enum attn_status read_header(struct attn_npz *npz, struct array *array,
 enum attn_status attn_npz_find(const struct attn_tensor_entry **out, struct attn_npz *npz,
                                const char *name, struct attn_error *error)
 {
-    const struct array key = {.entry.name = name};
-    struct array *array = bsearch(&key, npz->arrays, npz->count, sizeof key, attn_compare_names);
+    struct array *array =
+        (void *)attn_find_name(name, npz->arrays, npz->count, sizeof *npz->arrays);
     enum attn_status status = ATTN_OK;
     if (array != NULL && array->entry.dtype == NULL)
         status = read_header(npz, array, error);

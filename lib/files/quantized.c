@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "basics/half_float.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 
@@ -44,7 +43,8 @@ struct decoder {
     enum attn_status status; /* stays after a fault */
 };
 
-#define MOST_LINES 16 /* of words that are read before they are put into rows */
+#define MOST_LINES 16             /* of words that are read before they are put into rows */
+#define MAX_READ_AMPLIFICATION 16 /* times what is wanted of a line: up to here it is read whole */
 
 /* Words of 32 bits in which the codes of `count` inputs lie. */
 static size_t words_of(const struct attn_quantized *w, size_t count)
@@ -71,9 +71,12 @@ static size_t most_code_bytes(const struct attn_quantized *w, size_t rows)
                                                  : rows * 4 * words_of(w, w->in) + rows + 2;
 }
 
-static size_t most_raw_bytes(const struct attn_quantized *w, size_t rows)
+/* A line of words: those of as many outputs as rows are read of it, or MAX_READ_AMPLIFICATION times
+ * as many. */
+static size_t max_raw_bytes(const struct attn_quantized *w, size_t rows)
 {
-    return 4 * (most_scales(w, rows) + MOST_LINES * rows + 2 * w->groups + 2);
+    const size_t lines = MOST_LINES * MAX_READ_AMPLIFICATION * (rows + 1);
+    return 4 * (most_scales(w, rows) + lines + 2 * w->groups + 2);
 }
 
 /* Reads bytes of a tensor into `to`. */
@@ -123,16 +126,16 @@ static void read_nested(struct decoder *p, size_t first, size_t count)
     }
 }
 
-/* Reads the numbers of the rows: [rows][groups], of which `rows_of_one` have the same (0: all). */
+/* Reads the numbers of the rows: [rows][groups], of which `rows_per_scale` are alike (0: all). */
 static void read_rows(struct decoder *p, float *out, const struct attn_stored *from,
-                      size_t rows_of_one)
+                      size_t rows_per_scale)
 {
     const size_t groups = p->w->groups;
-    if (rows_of_one == 1)
+    if (rows_per_scale == 1)
         read_numbers(p, out, from, p->first * groups, p->rows * groups);
-    for (size_t r = 0; r < p->rows && rows_of_one != 1; r++) {
-        const size_t row = rows_of_one == 0 ? 0 : (p->first + r) / rows_of_one;
-        const bool again = r > 0 && (rows_of_one == 0 || (p->first + r) % rows_of_one != 0);
+    for (size_t r = 0; r < p->rows && rows_per_scale != 1; r++) {
+        const size_t row = rows_per_scale == 0 ? 0 : (p->first + r) / rows_per_scale;
+        const bool again = r > 0 && (rows_per_scale == 0 || (p->first + r) % rows_per_scale != 0);
         if (again)
             memcpy(out + r * groups, out + (r - 1) * groups, groups * sizeof *out);
         else
@@ -221,18 +224,22 @@ static void read_zeros(struct decoder *p)
 }
 
 /* Reads words [lines][across], those of a line at byte `begin` + line * pitch of the codes, to
- * p->codes [across][lines]: some lines at a time, since what is written then is a cache line. */
+ * p->codes [across][lines]: some lines at a time, since what is written then is a cache line.
+ * Copying some bytes for nothing takes less time than a read for each line. */
 static void read_columns(struct decoder *p, size_t lines, size_t across, size_t begin, size_t pitch)
 {
+    const size_t wanted = across * 4;
+    const size_t step = pitch <= MAX_READ_AMPLIFICATION * wanted ? pitch : wanted;
     for (size_t line = 0, n; line < lines; line += n) {
         n = attn_min(lines - line, MOST_LINES);
-        for (size_t i = 0; i < n; i++)
-            read_bytes(p, p->raw + i * across * 4, &p->w->codes, begin + (line + i) * pitch,
-                       across * 4);
+        if (step == pitch)
+            read_bytes(p, p->raw, &p->w->codes, begin + line * pitch, (n - 1) * pitch + wanted);
+        for (size_t i = 0; i < n && step != pitch; i++)
+            read_bytes(p, p->raw + i * wanted, &p->w->codes, begin + (line + i) * pitch, wanted);
         for (size_t column = 0; column < across; column++)
             for (size_t i = 0; i < n; i++)
-                memcpy(p->codes + (column * lines + line + i) * 4,
-                       p->raw + (i * across + column) * 4, 4);
+                memcpy(p->codes + (column * lines + line + i) * 4, p->raw + i * step + column * 4,
+                       4);
     }
 }
 
@@ -266,10 +273,10 @@ static void decode_row(const struct decoder *p, float *restrict out, size_t r)
     size_t c = 0;
     if (w->code_order == ATTN_CODES_BY_OUTPUT) {
         const size_t at = p->first % 8 + r;
-        const uint8_t *bytes = row + at / 8 * in * 4 + awq_order[at % 8] / 2;
-        const unsigned shift = awq_order[at % 8] % 2 * 4u;
-        for (; c < in; c++)
-            out[c] = values[bytes[4 * c] >> shift & 15];
+        const uint32_t *words = (const uint32_t *)(const void *)row + at / 8 * in;
+        const unsigned shift = 4u * awq_order[at % 8];
+        for (; c < in; c++) /* without the table, whose code i is i, on whole vectors */
+            out[c] = (float)(int32_t)(words[c] >> shift & 15);
     } else if (w->code_order == ATTN_CODES_ALL) { /* odd rows may begin within a byte */
         row += k / 2 - p->first * in / 2;
         for (size_t i = k % 2; c < in; c++, i++)
@@ -318,7 +325,7 @@ static enum attn_status decode_rows(float *out, const struct attn_quantized *w, 
                                     size_t rows, struct attn_error *error)
 {
     const size_t numbers = most_scales(w, rows), bytes = most_code_bytes(w, rows);
-    const size_t raw = most_raw_bytes(w, rows);
+    const size_t raw = max_raw_bytes(w, rows);
     struct decoder p = {.w = w,
                         .first = first,
                         .rows = rows,
@@ -360,7 +367,7 @@ size_t attn_quantized_rows(const struct attn_quantized *w)
 size_t attn_quantized_scratch(const struct attn_quantized *w)
 {
     const size_t rows = attn_min(attn_quantized_rows(w), w->out);
-    return 3 * most_scales(w, rows) * sizeof(float) + most_raw_bytes(w, rows) +
+    return 3 * most_scales(w, rows) * sizeof(float) + max_raw_bytes(w, rows) +
            most_code_bytes(w, rows);
 }
 

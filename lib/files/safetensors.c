@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "files/file.h"
@@ -366,8 +365,7 @@ const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i)
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name)
 {
-    const struct attn_tensor_entry key = {.name = name};
-    return bsearch(&key, file->entries, file->count, sizeof key, attn_compare_names);
+    return attn_find_name(name, file->entries, file->count, sizeof *file->entries);
 }
 
 const struct attn_safetensors_note_pair *attn_safetensors_notes(size_t *count,
@@ -379,9 +377,8 @@ const struct attn_safetensors_note_pair *attn_safetensors_notes(size_t *count,
 
 const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name)
 {
-    const struct attn_safetensors_note_pair key = {.name = name}, *note = NULL;
-    if (file->num_notes > 0)
-        note = bsearch(&key, file->notes, file->num_notes, sizeof key, attn_compare_names);
+    const struct attn_safetensors_note_pair *note =
+        attn_find_name(name, file->notes, file->num_notes, sizeof *file->notes);
     return note != NULL ? note->value : NULL;
 }
 

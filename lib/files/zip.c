@@ -9,7 +9,6 @@
 #include <zlib.h>
 
 #include "attn_limits.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
 
@@ -93,8 +92,8 @@ static uint64_t number(const unsigned char *at, size_t bytes)
     return value;
 }
 
-static uint32_t two(const unsigned char *at) { return (uint32_t)number(at, 2); }
-static uint32_t four(const unsigned char *at) { return (uint32_t)number(at, 4); }
+static uint32_t read_u16(const unsigned char *at) { return (uint32_t)number(at, 2); }
+static uint32_t read_u32(const unsigned char *at) { return (uint32_t)number(at, 4); }
 
 /* ---- The end record -------------------------------------------------------------------------- */
 
@@ -111,12 +110,12 @@ static bool read_end64(struct directory *out, struct attn_zip *zip, size_t end)
     if (!read_at(locator, zip, end - LOCATOR_SIZE, LOCATOR_SIZE))
         return false;
     uint64_t at = number(locator + 8, 8);
-    if (four(locator) != LOCATOR_MARK || end < LOCATOR_SIZE + END64_SIZE ||
+    if (read_u32(locator) != LOCATOR_MARK || end < LOCATOR_SIZE + END64_SIZE ||
         at > end - LOCATOR_SIZE - END64_SIZE)
         return fail(zip, "no locator of ZIP64");
     if (!read_at(record, zip, at, END64_SIZE))
         return false;
-    if (four(record) != END64_MARK || number(record + 24, 8) != number(record + 32, 8))
+    if (read_u32(record) != END64_MARK || number(record + 24, 8) != number(record + 32, 8))
         return fail(zip, "no end record of ZIP64");
     *out =
         (struct directory){number(record + 48, 8), number(record + 40, 8), number(record + 32, 8)};
@@ -132,11 +131,12 @@ static bool find_directory(struct directory *out, struct attn_zip *zip, unsigned
     size_t at = length < END_SIZE ? 0 : length - END_SIZE + 1;
     while (at-- > 0) {
         const unsigned char *end = tail + at;
-        if (four(end) != END_MARK || two(end + 20) != length - at - END_SIZE)
+        if (read_u32(end) != END_MARK || read_u16(end + 20) != length - at - END_SIZE)
             continue;
         const size_t offset = zip->size - length + at;
-        *out = (struct directory){four(end + 16), four(end + 12), two(end + 10)};
-        if (two(end + 4) != 0 || two(end + 6) != 0 || two(end + 8) != two(end + 10))
+        *out = (struct directory){read_u32(end + 16), read_u32(end + 12), read_u16(end + 10)};
+        if (read_u16(end + 4) != 0 || read_u16(end + 6) != 0 ||
+            read_u16(end + 8) != read_u16(end + 10))
             return fail(zip, "an archive of several parts");
         if ((out->count == 0xffff || out->size == IN_ZIP64 || out->offset == IN_ZIP64) &&
             !read_end64(out, zip, offset))
@@ -158,10 +158,10 @@ static bool read_extra(struct attn_zip_member *member, const unsigned char *extr
     for (size_t i = 0; i < 3; i++)
         wanted = wanted || *numbers[i] == IN_ZIP64;
     while (wanted && length >= 4) {
-        const size_t size = two(extra + 2);
+        const size_t size = read_u16(extra + 2);
         if (size > length - 4)
             return false;
-        if (two(extra) == ZIP64_FIELD) {
+        if (read_u16(extra) == ZIP64_FIELD) {
             const unsigned char *at = extra + 4, *const end = at + size;
             for (size_t i = 0; i < 3; i++) {
                 if (*numbers[i] != IN_ZIP64)
@@ -184,19 +184,19 @@ static bool read_extra(struct attn_zip_member *member, const unsigned char *extr
 static size_t read_entry(struct attn_zip_member *out, char **names, const unsigned char *text,
                          size_t left, const struct attn_zip *zip)
 {
-    if (left < ENTRY_SIZE || four(text) != ENTRY_MARK)
+    if (left < ENTRY_SIZE || read_u32(text) != ENTRY_MARK)
         return 0;
-    const size_t name = two(text + 28), extra = two(text + 30);
-    const size_t length = ENTRY_SIZE + name + extra + two(text + 32);
+    const size_t name = read_u16(text + 28), extra = read_u16(text + 30);
+    const size_t length = ENTRY_SIZE + name + extra + read_u16(text + 32);
     if (length > left || memchr(text + ENTRY_SIZE, '\0', name) != NULL)
         return 0;
     *out = (struct attn_zip_member){.name = *names,
-                                    .size = four(text + 24),
-                                    .packed = four(text + 20),
-                                    .header = four(text + 42),
-                                    .checksum = four(text + 16),
-                                    .method = two(text + 10),
-                                    .flags = two(text + 8)};
+                                    .size = read_u32(text + 24),
+                                    .packed = read_u32(text + 20),
+                                    .header = read_u32(text + 42),
+                                    .checksum = read_u32(text + 16),
+                                    .method = read_u16(text + 10),
+                                    .flags = read_u16(text + 8)};
     if (!read_extra(out, text + ENTRY_SIZE + name, extra))
         return 0;
     if (out->packed > zip->size || out->header > zip->size - out->packed)
@@ -332,8 +332,8 @@ static bool begin(struct attn_zip *zip, const struct attn_zip_member *member)
     end_stream(zip);
     if (!check_member(zip, member) || !read_at(local, zip, member->header, LOCAL_SIZE))
         return false;
-    s->data = member->header + LOCAL_SIZE + two(local + 26) + two(local + 28);
-    if (four(local) != LOCAL_MARK || two(local + 8) != member->method ||
+    s->data = member->header + LOCAL_SIZE + read_u16(local + 26) + read_u16(local + 28);
+    if (read_u32(local) != LOCAL_MARK || read_u16(local + 8) != member->method ||
         s->data > zip->size - member->packed)
         return fail_member(ATTN_MALFORMED, zip, member, "has no local header");
     if (member->method == DEFLATED && inflateInit2(&s->z, -MAX_WBITS) != Z_OK)

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "basics/half_float.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 
 #define LIBRARY "libopenblas.so.0"

@@ -4,7 +4,7 @@
  * "Better" means a larger value, or an equal value and a lower index.  This order is total, so the
  * result does not depend on how entries moved in the heap.  Taking the root out k times leaves the
  * arrays sorted. */
-#include "kernels/largest.h"
+#include "kernels/stats.h"
 
 #include <stdbool.h>
 

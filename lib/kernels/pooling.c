@@ -1,5 +1,5 @@
 /* pooling.c: bins, sums of units, and their reduction. */
-#include "kernels/pooling.h"
+#include "kernels/stats.h"
 
 #include <math.h>
 

@@ -6,14 +6,26 @@
 /* Of norms of what heads put out: a row that sees no key is all zeros, and stays so. */
 #define LEAST_EPS 1e-30
 
+struct size {
+    size_t value, limit;
+    const char *name;
+};
+
+/* Checks that each of the sizes is from 1 to its limit. */
+static enum attn_status check_counts(const struct size *sizes, size_t count,
+                                     struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < count && status == ATTN_OK; i++)
+        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    return status;
+}
+
 #define FIRST_SIZE_OF_HEADS 3 /* in check_sizes, after the widths of rows */
 
 static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct attn_error *error)
 {
-    const struct {
-        size_t value, limit;
-        const char *name;
-    } sizes[] = {
+    const struct size sizes[] = {
         {spec->hidden_size, ATTN_MAX_HIDDEN_SIZE, "hidden_size"},
         {spec->key_size, ATTN_MAX_HIDDEN_SIZE, "key_size"},
         {spec->value_size, ATTN_MAX_HIDDEN_SIZE, "value_size"},
@@ -23,9 +35,7 @@ static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct a
         {spec->value_head_dim, ATTN_MAX_HEAD_DIM, "value_head_dim"},
     };
     const size_t first = spec->is_weightless ? FIRST_SIZE_OF_HEADS : 0;
-    enum attn_status status = ATTN_OK;
-    for (size_t i = first; i < sizeof sizes / sizeof sizes[0] && status == ATTN_OK; i++)
-        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    const enum attn_status status = check_counts(sizes + first, ATTN_COUNT(sizes) - first, error);
     if (status != ATTN_OK)
         return status;
     if (spec->num_heads % spec->num_kv_heads != 0)
@@ -93,6 +103,12 @@ static enum attn_status check_variants(const struct attn_layer_spec *spec, struc
                                       spec->hidden_size != spec->num_heads * spec->head_dim))
         return attn_fail(error, ATTN_UNSUPPORTED, "num_attention_heads",
                          "the gate of a position bias needs hidden states that the heads divide");
+    if (spec->keep_window_size > 0 &&
+        (spec->mla.kv_lora_rank > 0 || spec->differential.lambda_init != 0 || spec->bias_kv ||
+         spec->add_zero_attn || spec->is_weightless))
+        return attn_fail(error, ATTN_UNSUPPORTED, "keep_window_size",
+                         "keep_window_size: a dynamic mask is of layers without latents, added "
+                         "keys or differences of heads");
     return ATTN_OK;
 }
 
@@ -127,17 +143,12 @@ static enum attn_status check_indexer(const struct attn_layer_spec *spec, struct
     const struct attn_indexer_spec *index = &mla->index;
     if (index->num_heads == 0 && index->head_dim == 0 && index->topk == 0)
         return ATTN_OK;
-    const struct {
-        size_t value, limit;
-        const char *name;
-    } sizes[] = {
+    const struct size sizes[] = {
         {index->num_heads, ATTN_MAX_HEADS, "index_n_heads"},
         {index->head_dim, ATTN_MAX_HEAD_DIM - mla->rope_head_dim, "index_head_dim"},
         {index->topk, ATTN_MAX_TOKENS, "index_topk"},
     };
-    enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == ATTN_OK; i++)
-        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    enum attn_status status = check_counts(sizes, ATTN_COUNT(sizes), error);
     if (status == ATTN_OK && (mla->kv_lora_rank == 0 || mla->q_lora_rank == 0))
         status = attn_fail(error, ATTN_UNSUPPORTED, "index_n_heads",
                            "index_n_heads: an indexer needs kv_lora_rank and q_lora_rank");
@@ -153,17 +164,12 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
     const struct attn_mla_spec *mla = &spec->mla;
     if (mla->kv_lora_rank == 0)
         return ATTN_OK;
-    const struct {
-        size_t value, limit;
-        const char *name;
-    } sizes[] = {
+    const struct size sizes[] = {
         {mla->rope_head_dim, spec->head_dim - 1, "qk_rope_head_dim"},
         {mla->kv_lora_rank + mla->rope_head_dim, ATTN_MAX_HEAD_DIM, "kv_lora_rank"},
         {mla->q_lora_rank + 1, ATTN_MAX_HIDDEN_SIZE, "q_lora_rank"},
     };
-    enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == ATTN_OK; i++)
-        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    enum attn_status status = check_counts(sizes, ATTN_COUNT(sizes), error);
     if (status != ATTN_OK)
         return status;
     if (!(mla->norm_eps >= 0 && mla->norm_eps <= 1))

@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
 #include "files/json_members.h"
@@ -376,9 +375,8 @@ enum attn_status attn_checkpoint_text(char **out, size_t *length,
 static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const char *name, struct attn_error *error)
 {
-    const struct mapping key = {.tensor = name};
-    const struct mapping *mapping = bsearch(&key, checkpoint->weight_map, checkpoint->num_mappings,
-                                            sizeof key, attn_compare_names);
+    const struct mapping *mapping = attn_find_name(
+        name, checkpoint->weight_map, checkpoint->num_mappings, sizeof *checkpoint->weight_map);
     if (mapping == NULL)
         return ATTN_OK;
     struct shard *shard = &checkpoint->shards[mapping->shard];
@@ -435,17 +433,11 @@ enum attn_status attn_checkpoint_keep(struct attn_checkpoint *checkpoint,
                                       struct attn_quantized *weight, const char *name,
                                       struct attn_error *error)
 {
-    if (checkpoint->num_quantized == checkpoint->quantized_room) {
-        const size_t room = 2 * checkpoint->quantized_room + 64;
-        struct attn_quantized **larger = attn_alloc(room, sizeof *larger);
-        if (larger == NULL)
-            return attn_fail_memory(error, room * sizeof *larger);
-        if (checkpoint->num_quantized > 0)
-            memcpy(larger, checkpoint->quantized, checkpoint->num_quantized * sizeof *larger);
-        attn_free(checkpoint->quantized);
-        checkpoint->quantized = larger;
-        checkpoint->quantized_room = room;
-    }
+    struct attn_quantized **list = attn_grow(checkpoint->quantized, checkpoint->num_quantized,
+                                             &checkpoint->quantized_room, sizeof *list);
+    if (list == NULL)
+        return attn_fail_memory(error, checkpoint->quantized_room * sizeof *list);
+    checkpoint->quantized = list;
     snprintf(weight->name, sizeof weight->name, "%s", name);
     snprintf(weight->label, sizeof weight->label, "%u-bit codes", weight->bits);
     weight->dtype = (struct attn_safetensors_dtype){weight->label, weight->bits, true};

@@ -126,7 +126,8 @@ static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
                               (double)s->max_tokens,
                               s->gate_softplus,
                               s->gate_by_head,
-                              s->rope.long_attention_factor};
+                              s->rope.long_attention_factor,
+                              (double)s->keep_window_size};
     for (size_t i = 0; i < ATTN_COUNT(numbers); i++)
         if (numbers[i] != 0)
             hash = hash_real(attn_hash_word(hash, i), numbers[i]);
@@ -184,6 +185,9 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_floats(hash, layer->o_norm, layer->o.in);
     for (size_t i = ATTN_ARRAY_GATE_WEIGHT;
          i <= ATTN_ARRAY_GATE_CONSTANT && spec->position_bias.gated; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
+    for (size_t i = ATTN_ARRAY_DYNAMIC_WEIGHT;
+         i <= ATTN_ARRAY_DYNAMIC_RATE && spec->keep_window_size > 0; i++)
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;

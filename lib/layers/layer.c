@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "engine/rope.h"
 #include "layers/mla.h"

@@ -52,6 +52,7 @@ struct attn_layer {
             float *gate_weight, *gate_bias, *gate_constant; /* [8][D], [8], [H]: of a gated bias */
             float *lambda_q1, *lambda_k1, *lambda_q2, *lambda_k2; /* [D]: differential attention */
             float *index_norm, *index_norm_bias; /* of the LayerNorm of an indexer's keys */
+            float *dynamic_weight, *dynamic_bias, *dynamic_rate; /* [G][G*Dv], [G], [G] */
         };
         float *arrays[ATTN_NUM_ARRAYS];
     };
@@ -67,12 +68,6 @@ struct attn_layer {
     float *extra_k, *extra_v;
     size_t extra; /* columns of these tiles in use, 0 to 2 */
 };
-
-/* Whether the layer attends to patches of an image, all of them in one call. */
-static inline bool attn_layer_needs_grid(const struct attn_layer_spec *spec)
-{
-    return spec->rope.grid_prefix > 0 || spec->position_bias.type == ATTN_BIAS_GRID;
-}
 
 /* Allocates zeroed arrays for `spec`, which is checked here (attn_layer_check), all but the
  * matrices.

@@ -50,12 +50,16 @@ static struct attn_tensor_shape norm_shape(const struct attn_layer_spec *spec, s
     return (struct attn_tensor_shape){1, {spec->qk_norm.extent == ATTN_NORM_HEAD ? d : heads * d}};
 }
 
-/* The last rows: of differential attention, and of an indexer; `floats` as set_arrays has it. */
+/* The last rows: of differential attention, an indexer, and a dynamic mask; `floats` as set_arrays
+ * has it. */
 static void set_last_arrays(struct attn_array_row *out, const struct attn_layer_spec *spec)
 {
     const bool lambda = spec->differential.lambda_init != 0;
     const size_t index = spec->mla.index.head_dim;
+    const bool dynamic = spec->keep_window_size > 0;
+    const size_t heads = spec->num_kv_heads, values = heads * spec->value_head_dim;
     const struct attn_tensor_shape of_head = {1, {spec->head_dim}}, of_key = {1, {index}};
+    const struct attn_tensor_shape by_values = {2, {heads, values}}, of_heads = {1, {heads}};
     const struct attn_array_row last[] = {
         {"lambda_q1", ATTN_ROLE_LAMBDA, ATTN_PROJ_Q, lambda, of_head, LAMBDA, 0},
         {"lambda_k1", ATTN_ROLE_LAMBDA, ATTN_PROJ_K, lambda, of_head, LAMBDA, 0},
@@ -63,6 +67,10 @@ static void set_last_arrays(struct attn_array_row *out, const struct attn_layer_
         {"lambda_k2", ATTN_ROLE_LAMBDA, ATTN_PROJ_O, lambda, of_head, LAMBDA, 0},
         {"indexer.k_norm", ATTN_ROLE_NORM, ATTN_PROJ_INDEX_K, index > 0, of_key, BIAS, 1},
         {"indexer.k_norm", ATTN_ROLE_NORM_BIAS, ATTN_PROJ_INDEX_K, index > 0, of_key, BIAS, 0},
+        {"dt_proj", ATTN_ROLE_DYNAMIC_MASK, ATTN_PROJ_Q, dynamic, by_values, BIAS, 0},
+        {"dt_proj", ATTN_ROLE_DYNAMIC_MASK, ATTN_PROJ_K, dynamic && spec->v_bias, of_heads, BIAS,
+         0},
+        {"A", ATTN_ROLE_DYNAMIC_MASK, ATTN_PROJ_V, dynamic, of_heads, SCORE, 0},
     };
     memcpy(out, last, sizeof last);
 }

@@ -100,6 +100,9 @@ enum attn_array {
     ATTN_ARRAY_LAMBDA_K2,
     ATTN_ARRAY_INDEX_NORM,
     ATTN_ARRAY_INDEX_NORM_BIAS,
+    ATTN_ARRAY_DYNAMIC_WEIGHT,
+    ATTN_ARRAY_DYNAMIC_BIAS,
+    ATTN_ARRAY_DYNAMIC_RATE,
     ATTN_NUM_ARRAYS
 };
 
@@ -125,8 +128,10 @@ enum attn_tensor_role {
                                 [8] as K, and constants [1][H][1][1] as V */
     ATTN_ROLE_LAMBDA, /* [D] of differential attention: q1 as projection Q, k1 as K, q2 as V, k2
                          as O */
+    ATTN_ROLE_DYNAMIC_MASK, /* the map's weight [G][G*Dv] as projection Q, its bias [G] as K, and
+                               the rates A [G] as V */
 };
-#define ATTN_NUM_ROLES 12
+#define ATTN_NUM_ROLES 13
 
 struct attn_tensor_shape {
     size_t ndim, size[4];

@@ -2,8 +2,8 @@
 #include "layers/layer.h"
 
 #include <math.h>
+#include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/tile.h"
 
@@ -172,7 +172,7 @@ static enum attn_status project(const struct destination *to, const struct attn_
     return ATTN_OK;
 }
 
-/* Relative keys: the table's rows for each head, as distances i - j ascend. */
+/* Relative keys and queries: the table's rows for each head, as distances i - j ascend. */
 static enum attn_status copy_keys(struct attn_layer *layer, size_t rows, struct attn_error *error)
 {
     const size_t d = layer->spec.head_dim, tiles = layer->relative.tiles;
@@ -180,11 +180,15 @@ static enum attn_status copy_keys(struct attn_layer *layer, size_t rows, struct 
     const enum attn_status status = attn_check_magnitudes(
         layer->bias_table, attn_mul(rows, d), ATTN_MAX_MAGNITUDE, "distance_embedding", error);
     for (size_t h = 0; h < layer->spec.num_heads && status == ATTN_OK; h++)
-        for (size_t x = 0; x < rows; x++)
+        for (size_t x = 0; x < rows; x++) {
+            const float *row = layer->bias_table + (backward ? x : rows - 1 - x) * d;
             for (size_t i = 0; i < d; i++)
                 layer->relative
                     .keys[((h * tiles + x / ATTN_TILE) * d + i) * ATTN_TILE + x % ATTN_TILE] =
-                    layer->bias_table[(backward ? x : rows - 1 - x) * d + i];
+                    row[i];
+            if (layer->relative.queries != NULL)
+                memcpy(layer->relative.queries + (h * rows + x) * d, row, d * sizeof *row);
+        }
     return status;
 }
 

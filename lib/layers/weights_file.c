@@ -20,7 +20,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
 

@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "machine/build_id.h"
 

@@ -12,7 +12,6 @@
 
 #include "attn_limits.h"
 #include "basics/hash.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "families/weights.h"
 #include "files/file.h"
@@ -226,20 +225,34 @@ static enum attn_status run_strip(struct matrix *matrix, struct loading *loading
     return attn_weight_rows_read(next->x, matrix->rows, next->first, next->count, error);
 }
 
-/* Matrix i by enum attn_matrix. */
-static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_linear *linear,
-                            size_t i)
+/* Keeps the memory of matrix i, which stood whole, for the next layer; frees what was kept. */
+static void keep_whole(struct loading *loading, size_t i, struct attn_linear *linear)
 {
-    const bool divided = attn_mla_divides(&load->layer->spec, i);
+    struct whole *spare = &loading->spare[i];
+    attn_free(spare->weight);
+    *spare = (struct whole){NULL, 0};
+    if (loading->is_last)
+        attn_free(linear->weight);
+    else if (linear->weight != NULL)
+        *spare = (struct whole){linear->weight, linear->in * linear->out};
+    linear->weight = NULL;
+}
+
+/* Continues the fingerprint by a matrix, and packs it. */
+static uint64_t load_matrix(void *context, uint64_t hash, struct attn_linear *linear)
+{
+    struct layer_load *load = context;
+    const size_t i = (size_t)(linear - load->layer->matrices);
     struct matrix matrix = {
         .linear = linear,
         .rows = load->by_rows ? &load->rows[i] : NULL,
-        .layer = divided ? load->layer : NULL,
+        .layer = attn_mla_divides(&load->layer->spec, i) ? load->layer : NULL,
         .dtype = load->layer->spec.dtype,
         .in_order = load->by_rows && load->rows[i].tensor.npz != NULL,
         .hash = hash,
     };
-    struct whole *spare = &load->loading->spare[i];
+    if (load->status != ATTN_OK)
+        return hash;
     if (!open_matrix(&matrix, load))
         load->status = attn_fail_memory(load->error,
                                         attn_linear_bytes(linear->in, linear->out, linear->dtype));
@@ -251,25 +264,11 @@ static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_
         matrix.current = matrix.next;
     }
     attn_free(matrix.scratch);
-    attn_free(spare->weight);
-    *spare = (struct whole){linear->weight, linear->weight != NULL ? linear->in * linear->out : 0};
-    linear->weight = NULL;
-    if (load->loading->is_last) {
-        attn_free(spare->weight);
-        *spare = (struct whole){NULL, 0};
-    }
+    keep_whole(load->loading, i, linear);
     return matrix.hash;
 }
 
 /* ---- A layer ---- */
-
-/* Continues the fingerprint by a matrix, and packs it. */
-static uint64_t add_matrix(void *context, uint64_t hash, struct attn_linear *linear)
-{
-    struct layer_load *load = context;
-    const size_t i = (size_t)(linear - load->layer->matrices);
-    return load->status == ATTN_OK ? load_matrix(load, hash, linear, i) : hash;
-}
 
 /* Reads all arrays of a layer but the matrices that come by rows, of which the places are told.
  * Others stand whole where those of the layer before stood, if they fit. */
@@ -310,7 +309,7 @@ static enum attn_status load_resident(uint64_t *hash, struct loading *loading, s
                               .layer = &model->layers[resident],
                               .by_rows = attn_weights_have_rows(&model->config, spec),
                               .error = error};
-    const struct attn_weights_hash weights = {add_matrix, &load};
+    const struct attn_weights_hash weights = {load_matrix, &load};
     const size_t before = loading->done;
     enum attn_status status = attn_layer_init(load.layer, spec, error);
     if (status == ATTN_OK && !spec->is_weightless)

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "families/quantization.h"
 #include "families/weights.h"

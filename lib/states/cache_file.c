@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/tile.h"
 #include "models/model.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "attn_limits.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
 #include "models/model.h"

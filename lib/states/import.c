@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "models/model.h"
@@ -30,7 +29,7 @@ struct attn_import {
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
     struct share *shares; /* [num_shares] of a layer in the order of blocks */
-    size_t num_shares, shares_capacity;
+    size_t num_shares, shares_room;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
     const size_t *ends; /* of a cache that has its lengths: what is filled, by layer; or NULL */
     float *scratch;     /* [scratch_bytes] 64 tokens */
@@ -340,20 +339,6 @@ static enum attn_status write_tokens(struct share *share, struct attn_cache *cac
     return status;
 }
 
-static bool grow_shares(struct attn_import *import)
-{
-    const size_t capacity = attn_max(2 * import->shares_capacity, import->num_layers);
-    struct share *shares = attn_calloc(capacity, sizeof *shares);
-    if (shares == NULL)
-        return false;
-    if (import->num_shares > 0)
-        memcpy(shares, import->shares, import->num_shares * sizeof *shares);
-    attn_free(import->shares);
-    import->shares = shares;
-    import->shares_capacity = capacity;
-    return true;
-}
-
 enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
                                           const struct attn_cache *from, size_t blocks,
                                           struct attn_error *error)
@@ -364,10 +349,13 @@ enum attn_status attn_import_share_blocks(struct attn_import *import, size_t lay
         i++;
     if (i == import->num_layers || attn_cache_model(from) != attn_cache_model(import->cache))
         return ATTN_OK;
-    if (import->num_shares == import->shares_capacity && !grow_shares(import))
-        return attn_fail_memory(error, import->num_shares * sizeof *import->shares);
+    struct share *shares =
+        attn_grow(import->shares, import->num_shares, &import->shares_room, sizeof *shares);
+    if (shares == NULL)
+        return attn_fail_memory(error, import->num_shares * sizeof *shares);
+    import->shares = shares;
     most += attn_cache_first(from, layer) / ATTN_TILE;
-    import->shares[import->num_shares++] = (struct share){i, from, attn_min(blocks, most)};
+    shares[import->num_shares++] = (struct share){i, from, attn_min(blocks, most)};
     return ATTN_OK;
 }
 

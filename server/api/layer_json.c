@@ -110,6 +110,8 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
                          (json_int_t)bias->max_distance, "max_after", (json_int_t)bias->max_after);
         if (bias->backward)
             srv_document_set(&json, "backward", json_true());
+        if (bias->position_to_content)
+            srv_document_set(&json, "position_to_content", json_true());
         break;
     case ATTN_BIAS_GRID:
         return json_pack("{s:s, s:I}", "type", "grid", "grid", (json_int_t)bias->grid);
@@ -182,7 +184,8 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
-        " s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o,"
+        " s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, "
+        "s:o,"
         " s:o, s:o}",
         "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
         "value_size", (json_int_t)spec->value_size, "num_attention_heads",
@@ -197,10 +200,11 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         norm_json(&spec->qk_norm), "v_norm", norm_json(&spec->v_norm), "output_gate",
         spec->output_gate, "gate_softplus", spec->gate_softplus, "gate_by_head", spec->gate_by_head,
         "output_norm", norm_json(&spec->output_norm), "clip_qkv", number_or_null(spec->clip_qkv),
-        "key_multiplier", number_or_null(spec->key_multiplier), "biases", "query", spec->q_bias,
-        "key", spec->k_bias, "value", spec->v_bias, "output", spec->o_bias, "bias_kv",
-        spec->bias_kv, "add_zero_attn", spec->add_zero_attn, "mla", mla_json(&spec->mla),
-        "max_tokens", count_or_null(spec->max_tokens), "shares_layer",
+        "keep_window_size", count_or_null(spec->keep_window_size), "key_multiplier",
+        number_or_null(spec->key_multiplier), "biases", "query", spec->q_bias, "key", spec->k_bias,
+        "value", spec->v_bias, "output", spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn",
+        spec->add_zero_attn, "mla", mla_json(&spec->mla), "max_tokens",
+        count_or_null(spec->max_tokens), "shares_layer",
         spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer) : json_null(),
         "value_scale", number_or_null(spec->value_scale), "differential",
         differential_json(&spec->differential));

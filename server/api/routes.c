@@ -45,7 +45,7 @@ static const struct srv_route table[] = {
 
     {SRV_PUT, "/inputs/{digest}", SRV_BODY_OPTIONAL_TENSORS, .parse = srv_parse_input,
      .doc = {"keepInput", "Keeps rows that calls then name", .request = "FloatTensor",
-             .reply = "Input", .errors = "shape_mismatch non_finite_input"}},
+             .reply = "Input", .errors = "shape_mismatch non_finite_input unsupported"}},
     {SRV_GET, "/inputs/{digest}", .handle = srv_get_input,
      .doc = {"getInput", "Whether rows of this digest are kept", .reply = "Input",
              .errors = "input_not_found"}},
@@ -115,7 +115,7 @@ static const struct srv_route table[] = {
     {SRV_GET, "/", .handle = srv_get_page, OPEN, .type = "text/html",
      .doc = {"getPage", "The attention viewer: a page for a browser"}},
     {SRV_GET, "/ui/{file}", .handle = srv_get_page_file, OPEN,
-     .type = "text/javascript text/css image/svg+xml application/json application/octet-stream",
+     .type = "text/javascript text/css text/plain image/svg+xml application/octet-stream",
      .doc = {"getPageFile", "A file that the page loads", .errors = "route_not_found"}},
 #endif
 

@@ -41,7 +41,7 @@ static void write_page(struct srv_request *request, struct srv_session *const pa
 bool srv_sessions_are_long(const struct srv_request *request)
 {
     return srv_sessions_count(request->app->sessions) > FEW_SESSIONS ||
-           (request->query != NULL && strstr(request->query, "details=1") != NULL);
+           (request->query != NULL && strstr(request->query, "details=") != NULL);
 }
 
 void srv_get_sessions(struct srv_request *request)
@@ -59,8 +59,8 @@ void srv_get_sessions(struct srv_request *request)
         srv_reply_error(request, &error);
         return;
     }
-    size_t count = srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after,
-                                     query.owned ? query.owner : NULL);
+    size_t count =
+        srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after, query.owner);
     write_page(request, page, count, &query);
     srv_reply_status(request, 200);
     for (size_t i = 0; i < count; i++)

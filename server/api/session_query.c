@@ -1,8 +1,8 @@
 /* session_query.c: the queries of routes of sessions, and the session that a path and its query
  * mean.
  *
- * A route has the parameters that its row names (routes.c).  The longest good query is shorter than
- * what is kept of one (request.h), so that a query which was cut is never good. */
+ * A route has the parameters that its row names (routes.c).  %XX is decoded in values alone.  A
+ * query as long as what is kept of one (request.h) may have been cut, and is refused. */
 
 #include "api/sessions.h"
 #include "app.h"
@@ -15,6 +15,26 @@ enum parameter { AFTER, LIMIT, DETAILS, OWNER, EPOCH, REVISION, PARAMETER_COUNT 
 static const char *const names[PARAMETER_COUNT] = {"after", "limit", "details",
                                                    "owner", "epoch", "revision"};
 
+/* Decodes %XX in a value; false where one is malformed or a NUL. */
+static bool decode(char out[SRV_QUERY_MAX + 1], const char *value, size_t length)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < length; i++) {
+        out[count] = value[i];
+        if (value[i] == '%') {
+            char digits[3] = "";
+            memcpy(digits, value + i + 1, length - i < 3 ? 0 : 2);
+            out[count] = (char)strtol(digits, NULL, 16);
+            if (strspn(digits, "0123456789abcdefABCDEF") < 2 || out[count] == '\0')
+                return false;
+            i += 2;
+        }
+        count++;
+    }
+    out[count] = '\0';
+    return true;
+}
+
 /* Copies an id of `length` characters; false where it is none. */
 static bool read_id(char out[SRV_ID_MAX + 1], const char *value, size_t length)
 {
@@ -25,14 +45,14 @@ static bool read_id(char out[SRV_ID_MAX + 1], const char *value, size_t length)
 }
 
 /* A whole number of 1 to `digits` digits; 0 for any other text.  Beyond 2^60 it stays there. */
-static uint64_t read_number(const char *value, size_t length, size_t digits)
+static uint64_t read_number(const char *value, size_t digits)
 {
     const uint64_t most = UINT64_C(1) << 60;
     uint64_t number = 0;
-    if (length > digits || strspn(value, "0123456789") < length)
+    if (strlen(value) > digits || value[strspn(value, "0123456789")] != '\0')
         return 0;
-    for (size_t i = 0; i < length; i++)
-        number = number < most ? 10 * number + (uint64_t)(value[i] - '0') : most;
+    for (; *value != '\0'; value++)
+        number = number < most ? 10 * number + (uint64_t)(*value - '0') : most;
     return number;
 }
 
@@ -42,7 +62,6 @@ static enum srv_error_code read_after(struct srv_session_query *query, const cha
 {
     const char *colon = memchr(value, ':', length);
     size_t id_length = colon != NULL ? (size_t)(colon - value) : length;
-    query->owned = colon != NULL;
     if (!read_id(query->after, value, id_length) ||
         (colon != NULL && !read_id(query->owner, colon + 1, length - id_length - 1)))
         return srv_fail(error, SRV_E_INVALID_VALUE, "after", "after must be a session id");
@@ -51,12 +70,12 @@ static enum srv_error_code read_after(struct srv_session_query *query, const cha
 
 static enum srv_error_code read_owner(struct srv_session_query *query,
                                       const struct srv_request *request, const char *value,
-                                      size_t length, struct srv_error *error)
+                                      struct srv_error *error)
 {
     query->owned = true;
     if (!srv_request_is_admin(request))
         return srv_fail(error, SRV_E_FORBIDDEN, "owner", "owner is for the scope admin");
-    if (!read_id(query->owner, value, length) && length > 0)
+    if (!read_id(query->owner, value, strlen(value)) && value[0] != '\0')
         return srv_fail(error, SRV_E_INVALID_VALUE, "owner",
                         "owner must be the name of an API key");
     return SRV_OK;
@@ -74,25 +93,25 @@ static enum srv_error_code fail_unknown(const char *known, struct srv_error *err
 /* Reads the value of a parameter. */
 static enum srv_error_code read_value(struct srv_session_query *query, enum parameter parameter,
                                       const struct srv_request *request, const char *value,
-                                      size_t length, struct srv_error *error)
+                                      struct srv_error *error)
 {
     uint64_t *number = parameter == EPOCH ? &query->epoch : &query->revision;
     switch (parameter) {
     case AFTER:
-        return read_after(query, value, length, error);
+        return read_after(query, value, strlen(value), error);
     case OWNER:
-        return read_owner(query, request, value, length, error);
+        return read_owner(query, request, value, error);
     case LIMIT:
-        query->limit = read_number(value, length, LIMIT_DIGITS);
+        query->limit = read_number(value, LIMIT_DIGITS);
         if (query->limit >= 1 && query->limit <= SRV_MAX_PAGE_SESSIONS)
             return SRV_OK;
         return srv_fail(error, SRV_E_INVALID_VALUE, "limit", "limit must be from 1 to %d",
                         SRV_MAX_PAGE_SESSIONS);
     case DETAILS:
-        query->details = length == 1 && value[0] == '1';
+        query->details = strcmp(value, "1") == 0;
         return query->details ? SRV_OK : fail_unknown(request->route->doc.parameters, error);
     default:
-        *number = read_number(value, length, NUMBER_DIGITS);
+        *number = read_number(value, NUMBER_DIGITS);
         if (*number > 0)
             return SRV_OK;
         return srv_fail(error, SRV_E_INVALID_VALUE, names[parameter],
@@ -105,6 +124,7 @@ enum srv_error_code srv_session_read_query(struct srv_session_query *out,
                                            struct srv_error *error)
 {
     const char *known = request->route->doc.parameters;
+    char value[SRV_QUERY_MAX + 1];
     unsigned given = 0; /* a bit for each parameter */
     *out = (struct srv_session_query){.limit = 0};
     for (const char *at = request->query; at != NULL && *at != '\0';) {
@@ -119,10 +139,17 @@ enum srv_error_code srv_session_read_query(struct srv_session_query *out,
         if (i != DETAILS && (given >> i & 1) != 0)
             return srv_fail(error, SRV_E_DUPLICATE_FIELD, names[i], "%s is given twice", names[i]);
         given |= 1u << i;
-        if (read_value(out, i, request, at + name + 1, length - name - 1, error) != SRV_OK)
+        if (!decode(value, at + name + 1, length - name - 1))
+            return srv_fail(error, SRV_E_INVALID_VALUE, names[i],
+                            "%s has a malformed escape: %% needs two hexadecimal digits, not 00",
+                            names[i]);
+        if (read_value(out, i, request, value, error) != SRV_OK)
             return error->code;
         at += length + (at[length] == '&');
     }
+    if (request->query != NULL && strlen(request->query) == SRV_QUERY_MAX)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "query",
+                        "the query must be shorter than %d bytes", SRV_QUERY_MAX);
     return SRV_OK;
 }
 

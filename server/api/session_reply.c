@@ -16,6 +16,7 @@ static void write_lengths(struct srv_buffer *out, const struct srv_session *sess
 {
     const struct srv_model *model = session->model;
     const char *comma = "";
+    srv_buffer_text(out, ",\"lengths\":[");
     for (size_t i = 0; i < model->info.num_layers; i++) {
         if (attn_model_layer(model->attn, i) == NULL)
             continue;
@@ -23,6 +24,7 @@ static void write_lengths(struct srv_buffer *out, const struct srv_session *sess
                           attn_cache_length(session->cache, i));
         comma = ",";
     }
+    srv_buffer_text(out, "]");
 }
 
 static void write_number(struct srv_buffer *out, const char *name, double value)
@@ -80,9 +82,8 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
                        const struct srv_request *request, bool replayed)
 {
     write_facts(out, session, request, true);
-    srv_buffer_text(out, ",\"lengths\":[");
     write_lengths(out, session);
-    srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
+    srv_buffer_text(out, replayed ? ",\"replayed\":true}" : "}");
 }
 
 size_t srv_session_text_bytes(const struct srv_model *model)
@@ -95,11 +96,9 @@ void srv_session_print_listed(struct srv_buffer *out, const struct srv_session *
 {
     write_facts(out, session, request, details);
     srv_buffer_printf(out, ",\"length\":%zu", srv_session_longest(session));
-    srv_buffer_text(out, details ? ",\"lengths\":[" : "}");
-    if (!details)
-        return;
-    write_lengths(out, session);
-    srv_buffer_text(out, "]}");
+    if (details)
+        write_lengths(out, session);
+    srv_buffer_text(out, "}");
 }
 
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,

@@ -55,7 +55,7 @@ void srv_session_set_idempotency_key(struct srv_session_options *out,
 
 struct srv_session_query {
     char after[SRV_ID_MAX + 1]; /* "": not given */
-    char owner[SRV_ID_MAX + 1]; /* of the session, or of the one in `after`; where `owned` */
+    char owner[SRV_ID_MAX + 1]; /* of the session, where `owned`, or of the one in `after` */
     bool owned, details;
     uint64_t limit, epoch, revision; /* 0: not given */
 };

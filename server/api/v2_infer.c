@@ -30,11 +30,7 @@ static void write_parameters(const struct srv_job *job, struct srv_buffer *out)
     if (item != NULL) {
         srv_buffer_text(out, ",\"sequence_id\":");
         srv_buffer_json_string(out, item->session->id);
-        srv_buffer_number(out, ",\"position\":", item->step.position);
-        srv_buffer_number(out, ",\"length\":", srv_item_length(item));
-        srv_buffer_number(out, ",\"epoch\":", item->session->epoch);
-        srv_buffer_number(out, ",\"revision\":", item->revision);
-        srv_buffer_text(out, item->is_replay ? ",\"replayed\":true" : "");
+        srv_item_write_position(out, item);
     }
     srv_buffer_text(out, "}");
 }

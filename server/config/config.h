@@ -15,7 +15,7 @@
 #include "config/bounds.h"
 
 /* The names of an encoder-decoder checkpoint's stacks, each of which is a model. */
-#define SRV_STACKS 5
+#define SRV_STACKS 6
 extern const char *const srv_stack_names[SRV_STACKS];
 
 struct srv_model_entry {

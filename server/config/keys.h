@@ -15,7 +15,7 @@
 
 /* ---- accounts.c --------------------------------------------------------------------------------
  *
- * What each API key may use, and what it uses.
+ * Accounts: what each API key may use, and what it uses.
  *
  * An account is an API key's, found by the key's name: it lasts while the daemon runs, also where
  * the file of keys is read again without that name, since sessions of the key may live on.  A
@@ -118,7 +118,7 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char message[SRV_MESS
 /* The SHA-256 by which a key is kept. */
 void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length);
 
-/* Writes the SHA-256 of a key, or of an input (api/inputs.c), as hexadecimal digits and a NUL. */
+/* Writes a key's SHA-256 as hexadecimal digits and a NUL. */
 void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t length);
 
 /* The key with this digest; NULL where there is none. */

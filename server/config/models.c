@@ -12,7 +12,8 @@
 #include "base/nearest.h"
 #include "config/options.h"
 
-const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross", "text", "vision"};
+const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross",
+                                                 "text",    "vision",  "global"};
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
@@ -138,7 +139,7 @@ static const struct srv_member members[] = {
     {"dtype", read_dtype, AT(dtype), "must be " ATTN_DTYPE_WORDS},
     {"kv_dtype", read_kv_dtype, AT(kv_dtype), "must be " ATTN_KV_DTYPE_WORDS},
     {"stack", read_stack, AT(stack),
-     "must be \"encoder\", \"decoder\", \"cross\", \"text\" or \"vision\""},
+     "must be \"encoder\", \"decoder\", \"cross\", \"text\", \"vision\" or \"global\""},
     {"config", read_text, AT(config), "must be an object"},
     {"ignore_keys", read_keys, AT(ignore_keys), "must be a list of keys of the configuration"},
     {NULL, refuse_unknown, 0, NULL},

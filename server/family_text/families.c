@@ -48,6 +48,7 @@ static void add_positions(struct text *cell, const struct attn_family *family)
     list(cell, !defaults->alibi && has_key(family, HF_FIELD(alibi)), "ALiBi by key");
     list(cell, defaults->buckets != 0, defaults->gated_bias ? "gated T5 bias" : "T5 bias");
     list(cell, defaults->relative_key == 1, "relative keys");
+    list(cell, has_key(family, HF_FIELD(relative_positions)), "relative keys by key");
     list(cell, has_key(family, HF_FIELD(grid_bias)), "bias of a grid by key");
     list(cell, has_key(family, HF_FIELD(position_terms)), "disentangled bias");
     list(cell, cell->length == 0, "none");
@@ -66,7 +67,10 @@ static void add_norms(struct text *cell, const struct attn_family *family)
 static void add_besides(struct text *cell, const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
-    list(cell, has_key(family, HF_FIELD(sliding_window)), "sliding window");
+    list(cell,
+         has_key(family, HF_FIELD(sliding_window)) ||
+             (has_key(family, HF_FIELD(num_layer_windows)) && defaults->use_sliding_window),
+         "sliding window");
     list(cell, has_key(family, HF_FIELD(attention_chunk_size)), "chunks");
     if (defaults->other_type >= ATTN_LAYER_LINEAR)
         add(cell, "%s%s layers, not computed", cell->length > 0 ? ", " : "",
@@ -78,6 +82,7 @@ static void add_besides(struct text *cell, const struct attn_family *family)
     list(cell, defaults->sinks, "sinks");
     list(cell, defaults->output_gate, "output gate");
     list(cell, defaults->output_norm, "norm of heads");
+    list(cell, defaults->keep_window_size != 0, "dynamic mask");
     list(cell, has_key(family, HF_FIELD(clip_qkv)), "clamped q, k, v");
     list(cell, has_key(family, HF_FIELD(key_multiplier)), "key multiplier");
     list(cell, has_key(family, HF_FIELD(num_layer_heads)), "heads by layer");
@@ -129,36 +134,32 @@ static void add_row(struct text *row, size_t first)
         add_cell(row, column, first);
 }
 
-/* True if the model_type of the family at `first` has its row's cells from one before it. */
-static bool is_listed(size_t first, const struct text *row)
+/* The first model_type from the family at i on whose row has these cells; the end: none. */
+static size_t next_alike(size_t i, const struct text *row)
 {
     struct text other;
-    for (size_t i = 0; i < first; i += count_stacks(i)) {
+    for (; attn_family_at(i) != NULL; i += count_stacks(i)) {
         add_row(&other, i);
         if (strcmp(other.data, row->data) == 0)
-            return true;
+            break;
     }
-    return false;
+    return i;
 }
 
 void print_families(void)
 {
-    struct text table = {.length = 0}, row, other;
+    struct text table = {.length = 0}, row;
     add(&table, "|");
     for (size_t column = 0; column < NUM_COLUMNS; column++)
         add(&table, " %s |", columns[column].title);
     add(&table, " `model_type` |\n");
     for (size_t first = 0; attn_family_at(first) != NULL; first += count_stacks(first)) {
         add_row(&row, first);
-        if (is_listed(first, &row))
+        if (next_alike(0, &row) < first)
             continue;
-        add(&table, "%s `%s`", row.data, attn_family_at(first)->model_type);
-        for (size_t i = first + count_stacks(first); attn_family_at(i) != NULL;
-             i += count_stacks(i)) {
-            add_row(&other, i);
-            if (strcmp(other.data, row.data) == 0)
-                add(&table, ", `%s`", attn_family_at(i)->model_type);
-        }
+        add(&table, "%s", row.data);
+        for (size_t i = first; attn_family_at(i) != NULL; i = next_alike(i + count_stacks(i), &row))
+            add(&table, "%s `%s`", i > first ? "," : "", attn_family_at(i)->model_type);
         add(&table, " |\n");
     }
     printf("\n");

@@ -47,6 +47,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(index_heads), "heads of the indexer", "no indexer"},
     {HF_FIELD(index_head_dim), "width of its heads", "required"},
     {HF_FIELD(index_topk), "keys that a query takes part with, at most", "required"},
+    {HF_FIELD(keep_window_size), "keys that a query takes part with, at most", "no dynamic mask"},
     {HF_FIELD(index_interleaved), "the indexer rotates neighbours; false: halves", NULL},
     {HF_FIELD(rope_gathered), "neighbouring components rotate together, and come as halves", NULL},
     {HF_FIELD(qk_norm), "RMSNorm of each query and key head", NULL},
@@ -87,6 +88,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
     {HF_FIELD(num_rope_thetas), "RoPE base of each layer", "by the rule above"},
     {HF_FIELD(num_layer_heads), "query heads of each layer", "H"},
+    {HF_FIELD(num_layer_windows), "window, or that of each layer", "512"},
+    {HF_FIELD(relative_positions), "each distance has a row that queries multiply, or keys too",
+     "none"},
     {HF_FIELD(num_mlp_types), "the dense layers", "the first ones"},
     {HF_FIELD(num_dense), "number of dense layers, with a period of their own", "0"},
     {HF_FIELD(dense_period), "that period; 1: dense layers rotate", "0"},
@@ -248,6 +252,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_LAYER_HEADS:
         add(row, "list of integers, %.0f to %.0f, one a layer", key->min, key->max);
+        break;
+    case ATTN_CONFIG_WINDOWS:
+        add(row, "even integer, %.0f to %.0f, or a list of them, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         add_layer_types(row, key, family);

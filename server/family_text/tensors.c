@@ -74,6 +74,7 @@ static const char *const roles[ATTN_NUM_ROLES] = {
     [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "bias of its rows as ",
     [ATTN_ROLE_POSITION_GATE] = "gate of the position bias",
     [ATTN_ROLE_LAMBDA] = "part of lambda",
+    [ATTN_ROLE_DYNAMIC_MASK] = "dynamic mask",
 };
 static const char *const shapes[ATTN_NUM_ROLES] = {
     [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
@@ -85,6 +86,7 @@ static const char *const shapes[ATTN_NUM_ROLES] = {
     [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "[out]",
     [ATTN_ROLE_POSITION_GATE] = "[8]",
     [ATTN_ROLE_LAMBDA] = "[D]",
+    [ATTN_ROLE_DYNAMIC_MASK] = "[G]",
 };
 
 static void print_prefixes(const struct attn_family *family)
@@ -119,11 +121,14 @@ void print_tensors(const struct attn_family *family)
         const bool gate = t->role == ATTN_ROLE_POSITION_GATE;
         add(&table, " | %s |\n",
             table_of && key_name(family, HF_FIELD(position_terms)) != NULL ? "[2S, E]"
-            : table_of && family->defaults.relative_key == 1               ? "[distances, D]"
-            : table_of && key_name(family, HF_FIELD(grid_bias)) != NULL    ? "[distances, H]"
-            : gate && t->projections == ATTN_PROJ_Q                        ? "[8, D]"
-            : gate && t->projections == ATTN_PROJ_V                        ? "[1, H, 1, 1]"
-            : shapes[t->role] != NULL                                      ? shapes[t->role]
+            : table_of && key_name(family, HF_FIELD(relative_positions)) != NULL
+                ? "[2 max_position_embeddings - 1, D]"
+            : table_of && family->defaults.relative_key == 1                     ? "[distances, D]"
+            : table_of && key_name(family, HF_FIELD(grid_bias)) != NULL          ? "[distances, H]"
+            : gate && t->projections == ATTN_PROJ_Q                              ? "[8, D]"
+            : gate && t->projections == ATTN_PROJ_V                              ? "[1, H, 1, 1]"
+            : t->role == ATTN_ROLE_DYNAMIC_MASK && t->projections == ATTN_PROJ_Q ? "[G, G*Dv]"
+            : shapes[t->role] != NULL                                            ? shapes[t->role]
                                       : layout_words(family, t));
     }
     printf("\n");

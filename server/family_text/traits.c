@@ -198,12 +198,16 @@ static void print_types(const struct attn_family *family)
         print_paragraph(&p);
 }
 
-/* An indexer, and differential attention. */
+/* An indexer, a dynamic mask, and differential attention. */
 static void print_choice(const struct attn_hf_config *defaults)
 {
     if (defaults->index_heads > 0)
         printf("- An indexer chooses the `index_topk` visible keys with the best index score, and "
                "the softmax is over these alone. Its key of each token is cached too.\n");
+    if (defaults->keep_window_size > 0)
+        printf("- A dynamic mask adds a bias, which a key's values make, to the scores of each "
+               "key/value head; of more than `keep_window_size` keys the softmax is over so many "
+               "visible ones alone, those of the largest bias.\n");
     if (defaults->differential)
         printf("- Differential attention, lambda_init of layer l being 0.8 - 0.6 exp(-0.3 l).\n");
 }

@@ -227,7 +227,7 @@ static enum srv_error_code check_capacity(struct srv_exchange *x, struct srv_err
 static enum srv_error_code check_place(const struct srv_exchange *x, struct srv_error *error)
 {
     const struct srv_route *route = x->request.route;
-    if (srv_place_is_ordinary(x->connection) || (route != NULL && route->access == SRV_FOR_ALL))
+    if (srv_place_make_ordinary(x->connection) || (route != NULL && route->access == SRV_FOR_ALL))
         return SRV_OK;
     return srv_fail(error, SRV_E_CONNECTION_LIMIT, "max_connections",
                     "%zu connections are open: beyond them only probes are answered",

@@ -12,7 +12,6 @@ struct sockaddr;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
-#define QUERY_MAX 191    /* characters; no route has a meaning for more */
 
 /* exchange.c draws the transitions. */
 enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
@@ -45,7 +44,7 @@ struct srv_exchange {
     size_t capacity;                /* of request.body */
     size_t discarded;               /* bytes of the body */
     struct srv_exchange *next_free; /* in a list of the loop's; nothing from `query` on is zeroed */
-    char query[QUERY_MAX + 1];      /* request.query */
+    char query[SRV_QUERY_MAX + 1];  /* request.query */
     _Alignas(64) union {
         /* Until the head is checked: path and query as received; longer ones are refused. */
         char target[SRV_MAX_HEADER_BYTES];

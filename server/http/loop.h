@@ -214,7 +214,7 @@ void srv_place_take(struct srv_connection *connection);
 void srv_place_leave(struct srv_connection *connection);
 
 /* Whether the connection has an ordinary place, or gets one that has become free. */
-bool srv_place_is_ordinary(struct srv_connection *connection);
+bool srv_place_make_ordinary(struct srv_connection *connection);
 
 /* After a turn: ends the oldest connections in reserved places beyond SRV_MAX_RESERVED. */
 void srv_places_bound(struct srv_loop *loop);

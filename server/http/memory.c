@@ -82,7 +82,7 @@ void srv_exchange_set_target(struct srv_exchange *x, const char *target)
     const char *query = memchr(x->target, '?', length);
     if (query == NULL)
         return;
-    length = strnlen(query + 1, QUERY_MAX);
+    length = strnlen(query + 1, SRV_QUERY_MAX);
     memcpy(x->query, query + 1, length);
     x->query[length] = '\0';
     x->request.query = x->query;

@@ -35,7 +35,7 @@ void srv_place_leave(struct srv_connection *connection)
         atomic_fetch_sub(&connection->loop->http->places, 1);
 }
 
-bool srv_place_is_ordinary(struct srv_connection *connection)
+bool srv_place_make_ordinary(struct srv_connection *connection)
 {
     struct srv_http_place *place = &connection->place;
     if (!place->reserved)

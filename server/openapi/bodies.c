@@ -69,7 +69,7 @@ static void add_tensors(json_t *schemas)
         enum srv_tensor_kind kind = (enum srv_tensor_kind)i;
         json_t *objects =
             pack("{s:[o, o]}", "anyOf", object_schema(kind, false), object_schema(kind, true));
-        if (kind == SRV_FLOATS || kind == SRV_FLOATS_OR_NULL)
+        if (srv_kind_is_float(kind))
             append(json_object_get(objects, "anyOf"), input_schema());
         set(schemas, tensors[i].name, nested_schema(tensors[i].element, objects));
     }

@@ -109,7 +109,7 @@ static json_t *request_body(const struct srv_route *route)
     return pack("{s:b, s:o}", "required", route->body >= SRV_BODY_TENSORS, "content", content);
 }
 
-/* Of a success: JSON, with bytes after it or not, or the route's media types that are no JSON. */
+/* Of a success: JSON, with bytes after it or not, or files of the route's media types. */
 static json_t *reply_content(const struct srv_route *route)
 {
     json_t *content = json_object(), *types = words(route->type), *type;
@@ -120,7 +120,9 @@ static json_t *reply_content(const struct srv_route *route)
         set(content, BYTES_TYPE, text_content(BYTES_TYPE, BINARY_FORM));
     json_array_foreach(types, i, type)
         set(content, json_string_value(type),
-            text_content(json_string_value(type), route->doc.summary));
+            strcmp(json_string_value(type), JSON_TYPE) == 0
+                ? json_content("object")
+                : text_content(json_string_value(type), route->doc.summary));
     return content;
 }
 

@@ -96,8 +96,6 @@ enum srv_error_code srv_codec_goes_on(struct srv_request *request, struct srv_er
 
 /* ---- I/O workers ----------------------------------------------------------------------------- */
 
-struct srv_codec_workers;
-
 /* Reads the body of a request, or writes a piece of its reply, on a worker's thread.  True where
  * there is more to do: the function is called again in the turn of that caller. */
 typedef bool srv_codec_work(void *context, struct srv_request *request);

@@ -256,25 +256,11 @@ static uint64_t charged_ns(const struct srv_scheduler *s)
     return s->context->records_on_disk ? srv_now_ns() : srv_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* attn_yield.run: runs one batch and one computation that may interrupt the running one, if it is
- * time for that.  Steps that arrive meanwhile wait for the next pause.  False where the long
- * computation is to stop. */
-static bool pause_run(void *context)
+/* Runs one batch and one computation that may interrupt the running one, if it is time for that;
+ * each puts off the next one by the time that it took since `start`, when the pause began. */
+static void run_in_pause(struct srv_scheduler *s, uint64_t start)
 {
-    struct srv_scheduler *s = context;
     struct srv_dispatch *d = &s->dispatch;
-    struct srv_running_call *running = srv_running_innermost(d);
-    uint64_t start = charged_ns(s);
-    if (srv_request_check_cancelled(running->request, srv_now_ns(), &running->stop_error) != SRV_OK)
-        return false;
-    sweep(s);
-    if (srv_now_ns() < s->next_pause_ns)
-        return true;
-    pop_inbox(s);
-    if (s->stopping) {
-        srv_dispatch_fail_draining(&running->stop_error);
-        return false;
-    }
     queue_popped(s);
     srv_dispatch_run_change(d);
     srv_dispatch_run_batch(d);
@@ -287,6 +273,26 @@ static bool pause_run(void *context)
     }
     srv_running_note_waiting(d);
     s->next_pause_ns = srv_now_ns() + batch_ns * PAUSE_RATIO;
+}
+
+/* attn_yield.run: a pause, once its turn has come.  Steps that arrive during it wait for the next
+ * one.  False where the long computation is to stop. */
+static bool pause_run(void *context)
+{
+    struct srv_scheduler *s = context;
+    struct srv_running_call *running = srv_running_innermost(&s->dispatch);
+    uint64_t start = charged_ns(s);
+    if (srv_request_check_cancelled(running->request, srv_now_ns(), &running->stop_error) != SRV_OK)
+        return false;
+    sweep(s);
+    if (srv_now_ns() < s->next_pause_ns)
+        return true;
+    pop_inbox(s);
+    if (s->stopping) {
+        srv_dispatch_fail_draining(&running->stop_error);
+        return false;
+    }
+    run_in_pause(s, start);
     return true;
 }
 

@@ -177,7 +177,8 @@ void srv_items_run(struct srv_item *const items[], size_t count)
         accept_result(items[i]);
 }
 
-size_t srv_item_length(const struct srv_item *item)
+/* The tokens of the layer after the item's step. */
+static size_t length_after(const struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
     if (item->model->is_cross)
@@ -185,24 +186,20 @@ size_t srv_item_length(const struct srv_item *item)
     return item->is_replay || step->commit ? step->position + step->rows : step->position;
 }
 
+void srv_item_write_position(struct srv_buffer *out, const struct srv_item *item)
+{
+    srv_buffer_number(out, ",\"position\":", item->step.position);
+    srv_buffer_number(out, ",\"length\":", length_after(item));
+    srv_buffer_number(out, ",\"epoch\":", item->session->epoch);
+    srv_buffer_number(out, ",\"revision\":", item->revision);
+    srv_buffer_text(out, item->is_replay ? ",\"replayed\":true" : "");
+}
+
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
 {
-    const struct attn_step *step = &item->step;
-    const struct {
-        const char *name;
-        uint64_t value;
-    } numbers[] = {{",\"layer\":", item->layer},
-                   {",\"position\":", step->position},
-                   {",\"length\":", srv_item_length(item)},
-                   {",\"epoch\":", item->session->epoch},
-                   {",\"revision\":", item->revision}};
     srv_buffer_text(out, "\"session_id\":");
     srv_buffer_json_string(out, item->session->id);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        srv_buffer_text(out, numbers[i].name);
-        srv_buffer_unsigned(out, numbers[i].value, 1);
-    }
-    if (item->is_replay)
-        srv_buffer_text(out, ",\"replayed\":true");
-    srv_outputs_write(out, &step->outputs, &item->sizes, item->job->request->binary);
+    srv_buffer_number(out, ",\"layer\":", item->layer);
+    srv_item_write_position(out, item);
+    srv_outputs_write(out, &item->step.outputs, &item->sizes, item->job->request->binary);
 }

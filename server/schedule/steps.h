@@ -44,11 +44,10 @@ struct srv_item *srv_item_end(struct srv_item *item);
 /* Ends, without running it, the item after `item` in the session; the items after that move up. */
 void srv_item_end_next(struct srv_item *item);
 
-/* The tokens of the layer after the item's step. */
-size_t srv_item_length(const struct srv_item *item);
-
-/* Writes the members of an item's reply, without braces. */
+/* Writes the members of an item's reply, without braces; and of them those that say where its
+ * session is after the step, from a comma on. */
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item);
+void srv_item_write_position(struct srv_buffer *out, const struct srv_item *item);
 
 /* ---- batch.c: which steps are computed together, and which are long ----------------------------
  *

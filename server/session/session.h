@@ -283,8 +283,7 @@ void srv_session_set_used(const struct srv_sessions *sessions, struct srv_sessio
                           uint64_t used_ns);
 
 /* Takes references to up to `size` sessions, the next ones in the order of ids and of one id's
- * owners, after the session `after` ("": from the first one on) of `owner`, or where that is NULL
- * after all sessions of the id; returns how many. */
+ * owners, after the session `after` ("": from the first one on) of `owner`; returns how many. */
 size_t srv_sessions_page(struct srv_session *out[], size_t size, struct srv_sessions *sessions,
                          const char *after, const char *owner);
 

@@ -421,7 +421,7 @@ size_t srv_sessions_count_of(struct srv_sessions *sessions, size_t index)
 static bool is_after(const struct srv_session *session, const char *id, const char *owner)
 {
     int order = strcmp(session->id, id);
-    return order > 0 || (order == 0 && owner != NULL && strcmp(session->owner, owner) > 0);
+    return order > 0 || (order == 0 && strcmp(session->owner, owner) > 0);
 }
 
 /* Puts a session in its place among the first `size` ones so far, out[0..count), or leaves it out;

@@ -112,7 +112,8 @@ static bool list_files(struct srv_file **out, size_t *count, int directory, bool
     size_t capacity = 64, found = 0;
     struct srv_file *list = malloc(capacity * sizeof *list), one;
     const struct dirent *entry;
-    errno = 0;
+    if (stream != NULL && list != NULL)
+        errno = 0; /* which the end of the list leaves as it is */
     while (stream != NULL && list != NULL && (entry = readdir(stream)) != NULL) {
         if (!parse_entry(&one, entry->d_name, aside))
             continue;

@@ -85,15 +85,74 @@ export function unlessAborted(signal, work) {
     return Promise.race([work, stop]);
 }
 
+// ---- Rows that are sent once ------------------------------------------------------------------
+
+const KEPT_FROM = 65536; // bytes of rows that are worth a request of their own
+const ROWS = ["hidden_states", "encoder_hidden_states", "key_hidden_states", "value_hidden_states"];
+const kept = new WeakMap(); // numbers -> promise of {input}, or of null where attnd does not keep them
+
+/** Sends rows as an input. @returns {Promise<{input: string}|null>} what stands for them; null: the
+ *  rows go with each call, which is the one that is tried again where that helps */
+async function keep({ data, shape, datatype = "FP32" }) {
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    const described = JSON.stringify({ shape, datatype, binary_data_size: bytes.length });
+    const head = described.padEnd(64 * Math.ceil(described.length / 64));
+    const body = new Uint8Array(head.length + bytes.length);
+    body.set(new TextEncoder().encode(head));
+    body.set(bytes, head.length);
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", body));
+    const input = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    const headers = { "Content-Type": "application/octet-stream",
+        "Inference-Header-Content-Length": String(head.length) };
+    try {
+        await client().request("PUT", `/inputs/${input}`, { body, headers, retryMs: 0 });
+        return { input };
+    } catch (error) {
+        if (error.retryable) kept.delete(data); // the next call asks anew
+        return null;
+    }
+}
+
+/** Large rows of a call: [field, numbers, promise of what stands for them], which are sent where
+ *  they were not. */
+function inputsOf(fields) {
+    const large = ROWS.filter((name) => fields[name]?.data?.byteLength >= KEPT_FROM);
+    if (!globalThis.crypto?.subtle) return [];
+    return large.map((name) => {
+        const { data } = fields[name];
+        if (!kept.has(data)) {
+            const asked = keep(fields[name]); // goes on where who asked first has gone
+            kept.set(data, asked);
+            asked.catch(() => kept.delete(data));
+        }
+        return [name, data, kept.get(data)];
+    });
+}
+
+async function callNamed(path, fields, signal) {
+    for (let tries = 2; ; tries--) {
+        const inputs = tries > 0 ? inputsOf(fields) : []; // at last the rows go along
+        const sent = { ...fields };
+        for (const [name, , asked] of inputs) sent[name] = (await asked) ?? fields[name];
+        try {
+            return await client(signal).call(path, sent);
+        } catch (error) {
+            if (error.code !== "input_not_found" || tries === 0) throw error;
+            for (const [, data, asked] of inputs)
+                if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
+        }
+    }
+}
+
 /**
- * A call of /attend or /decode.
+ * A call of /attend or /decode; large rows go to the daemon once, and calls name them.
  * @param {string} path
  * @param {object} fields by the names of docs/API.md; tensors as {data, shape} or nested arrays
  * @param {AbortSignal} [signal]
  * @returns {Promise<object>} the reply, its tensors as {data, shape}
  */
 export function call(path, fields, signal) {
-    return unlessAborted(signal, client(signal).call(path, fields));
+    return unlessAborted(signal, callNamed(path, fields, signal));
 }
 
 /**

@@ -14,7 +14,19 @@ import { InputError, numbersOf } from "./files.js";
 import * as sources from "./source.js";
 
 const NAME = "demo";
-const LONGEST = 600; // characters of a sentence
+export const LONGEST = 600; // characters of a sentence
+
+/** The model of the page's files, as /models has it; the fingerprint is of weights and caches in f32. */
+export const FINGERPRINT = "fbefb79c6e7e0fe9";
+export const SIZES = { num_layers: 4, hidden_size: 64, num_attention_heads: 4, num_key_value_heads: 2 };
+
+/** @returns {object|undefined} the model demo, unless another one has that name */
+export function servedDemo() {
+    const model = models().find(({ name }) => name === NAME);
+    if (model?.dtype === "f32" && model.kv_dtype === "f32")
+        return model.fingerprint === FINGERPRINT ? model : undefined;
+    return Object.entries(SIZES).every(([name, size]) => model?.[name] === size) ? model : undefined;
+}
 
 /** Where a script may be taken from is a matter of the page's policy: this one, and no other. */
 const policy = globalThis.trustedTypes?.createPolicy("attnd-worker", {
@@ -31,10 +43,6 @@ class Demo {
         this.files = { blob, tokenizer };
     }
 
-    get model() {
-        return models().find(({ name }) => name === NAME);
-    }
-
     get worker() {
         if (!this.#worker) {
             this.#worker = new Worker(policy.createScriptURL(""), { type: "module" });
@@ -46,9 +54,9 @@ class Demo {
     /** @returns {Promise<{labels, taken, next}>} what the model does with a sentence */
     run(text, signal) {
         const turn = ++this.#turn;
-        const { worker, model } = this;
+        const { worker } = this;
         const attend = async ({ layer, rows }) => {
-            const width = model.hidden_size;
+            const width = SIZES.hidden_size;
             const states = { data: rows, shape: [rows.length / width, width] };
             const asked = { model: NAME, layer, hidden_states: states, outputs: ["output"] };
             const { output } = await call("/attend", asked, signal);
@@ -89,22 +97,29 @@ class SentenceSupply extends sources.Supply {
     }
 }
 
-let found; // promise of the Demo, or of null
+let found; // promise of the Demo
 
-/** @returns {Promise<Demo|null>} null where this attnd does not serve the model */
-export function demo() {
+async function readFiles() {
     const get = async (name) => {
-        const reply = await fetch(new URL(`ui/${name}`, base));
+        const reply = await fetch(new URL(`ui/${name}`, base)).catch(() => null);
+        if (!reply) throw new InputError(`${name}: no answer came`);
         if (!reply.ok) throw new InputError(`${name}: the server answered ${reply.status}`);
         return reply;
     };
-    const find = async () => {
-        if (!models().some(({ name }) => name === NAME)) return null;
-        const [facts, tokenizer, weights] = await Promise.all(
-            ["demo.json", "demo_tokenizer.json", "demo.safetensors"].map(get));
-        return new Demo(await facts.json(), await weights.blob(), await tokenizer.json());
-    };
-    return (found ??= find().catch(() => null));
+    const [facts, tokenizer, weights] = await Promise.all(
+        ["demo.json", "demo_tokenizer.json", "demo.safetensors"].map(get));
+    return new Demo(await facts.json(), await weights.blob(), await tokenizer.json());
+}
+
+/** @returns {Promise<Demo|null>} null where this attnd does not serve the model; files that did not
+ *     come are asked for anew the next time */
+export async function demo() {
+    if (!servedDemo()) return null;
+    found ??= readFiles().catch((error) => {
+        found = undefined;
+        throw error;
+    });
+    return found;
 }
 
 /** @returns {Promise<Source>} the model's layers over its own rows of a sentence; `next`: the tokens
@@ -117,8 +132,8 @@ export async function sentenceSource(text, signal) {
     const trimmed = labels.map((label) => label.trim() || label);
     const supply = new SentenceSupply({ title: `“${fitted(text, 48, (part) => part.length)}”`, labels: trimmed, length: labels.length,
         taken });
-    const source = sources.rowsSource(shown.model, supply);
-    return Object.assign(source, { next, told: shown.heads, about: shown.about });
+    const source = sources.rowsSource(servedDemo(), supply);
+    return Object.assign(source, { next, told: shown.heads });
 }
 
 // ---- What is said of a head ---------------------------------------------------------------------

@@ -8,7 +8,7 @@ import { imageOf } from "./colors.js";
 import { download } from "./dom.js";
 import { pngOfSvg } from "./export.js";
 import { InputError } from "./tensors.js";
-import { PAPERS, legend, svg, textOf, wrapped } from "./svg.js";
+import { legend, printedSize, svg, textOf, wrapped } from "./svg.js";
 
 const SIDE = 96; // of a map, in units of the figure
 const ACROSS = 12; // maps of a row, where rows are no layers
@@ -59,15 +59,13 @@ export function figureSvg({ title, note, caption = "", columns, colors, rows, pa
     const down = SIDE + CAPTION;
     const lines = wrapped(caption, width - LEFT - 8, (text) => 5.2 * [...text].length);
     const height = TOP + rows.length * down + 60 + 12 * lines.length;
-    const [printed] = PAPERS[paper] ?? PAPERS.two;
     const middle = (i) => LEFT + i * (SIDE + 8) + SIDE / 2;
     const foot = TOP + rows.length * down + 8;
     const tree = svg(
         "svg",
         {
             xmlns: "http://www.w3.org/2000/svg",
-            width: printed,
-            height: `${((parseFloat(printed) * height) / width).toFixed(1)}mm`,
+            ...printedSize(paper, width, height),
             viewBox: `0 0 ${width} ${height}`,
             "font-family": "sans-serif",
             "font-size": 9,

@@ -82,10 +82,7 @@ class HeadPanel {
         };
         section.addEventListener("keydown", (event) => this.key(event));
         this.keepArea = afterPause((area) => this.note({ area }), 250);
-        this.fetchRow = afterPause(
-            oneByOne((row) => this.loadRow(row)),
-            60,
-        );
+        this.fetchRow = oneByOne((row) => this.loadRow(row));
         this.fetchDetail = afterPause(
             oneByOne(() => this.loadDetail()),
             200,
@@ -240,11 +237,15 @@ class HeadPanel {
     tell() {
         const { picture, what } = this;
         const told = what?.source.told;
+        const height = this.story.offsetHeight;
         const isModel = what?.kind === "weights" && Object.keys(what.fields).length === 0;
         this.story.hidden = !told || !picture?.stats || !isModel;
-        this.map.resize(); // to what the story leaves of the window
-        if (this.story.hidden) return;
-        const { layer, head, source } = what;
+        if (!this.story.hidden) this.fillStory(told);
+        if (this.story.offsetHeight !== height) this.map.resize(); // to what the story leaves of the window
+    }
+
+    fillStory(told) {
+        const { picture, what: { layer, head, source } } = this;
         const heads = source.layers.length * source.spec(layer).num_attention_heads;
         const own = told.find((one) => one.layer === layer && one.head === head);
         const { pattern } = picture;
@@ -255,7 +256,6 @@ class HeadPanel {
             el("span", {}, el("b", {}, own?.name ?? pattern), ": ", own?.text ?? `${patterns[pattern][0]}.`, " "),
             cell && picture.valueAt(cell.row, cell.column) !== undefined
                 ? el("span", {}, cellSentence(picture, cell)) : null);
-        this.map.resize();
     }
 
     get headName() {

@@ -410,12 +410,14 @@ function modelFields() {
 function sentenceLine() {
     const typed = afterPause(() => controls.sentence.value.trim() !== "" && choose("sentence", { cell: "", area: "" }), 200);
     const another = async () => {
-        controls.sentence.value = demos.nextExample(await demos.demo());
-        choose("sentence", firstHead(await demos.demo()));
+        const shown = await run("input", "Reading the examples", demos.demo);
+        if (!shown) return;
+        controls.sentence.value = demos.nextExample(shown);
+        choose("sentence", firstHead(shown));
     };
     const button = (text, testid, onclick) =>
         el("button", { type: "button", data: { testid }, onclick }, text);
-    controls.sentence = el("input", { type: "text", spellcheck: "false", maxlength: 600,
+    controls.sentence = el("input", { type: "text", spellcheck: "false", maxlength: demos.LONGEST,
         "aria-label": "Sentence", data: { testid: "input-sentence" }, oninput: typed });
     controls.demo = el("div", { class: "demo", hidden: true },
         controls.sentence, button("Try another sentence", "another", another),
@@ -536,7 +538,7 @@ function build() {
         if (first || narrow.matches) close(source);
     });
     fill(byId("input"), line, details);
-    panes.sentence.button.hidden = !models().some(({ name }) => name === "demo");
+    panes.sentence.button.hidden = !demos.servedDemo();
     showPane("text");
 }
 
@@ -551,7 +553,7 @@ async function listSessions() {
 
 /** What a first visitor sees: an example at once where it costs little, else a button. */
 async function offerExample() {
-    const shown = await demos.demo();
+    const shown = await demos.demo().catch(() => null);
     if (shown && settings().model === "") {
         controls.sentence.value = shown.examples[0];
         return choose("sentence", settings().head === "" ? firstHead(shown) : {});

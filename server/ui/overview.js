@@ -13,9 +13,9 @@ import { byId, el, fill, labelled, numberText, select } from "./dom.js";
 import { downloadFigure } from "./figure.js";
 import { groupOf, successors } from "./rows.js";
 import { current, onSource } from "./source.js";
-import { available, patternOf, patterns, rangeOf, sorted, statistics, tells,
-    valueOf } from "./statistics.js";
+import { available, patternOf, rangeOf, sorted, statistics, tells, valueOf } from "./statistics.js";
 import { run, showError } from "./status.js";
+import { patterns } from "./words.js";
 
 const SIDE = 96; // cells of a thumbnail
 const AT_ONCE = 2; // calls in flight
@@ -120,8 +120,7 @@ function take(layer, { attention_weights: maps, head_stats: stats }) {
             Object.assign(entry, { rows, columns });
             paint(entry);
         }
-        entry.pattern = source.encoder ? entry.stats.pattern
-            : patternOf(entry.stats, entry, source.keyLabels);
+        entry.pattern = patternOf(entry.stats, entry, source);
         describe(entry);
     }
 }
@@ -491,7 +490,7 @@ function controls() {
         el("details", { open, class: "more" }, el("summary", {}, "More"), el("div", { class: "toolbar" },
         labelled("Heads", heads),
         choice("Pattern", "overview-filter",
-            [["", "all"], ...patterns.map((name) => [name, name])], filter,
+            [["", "all"], ...Object.keys(patterns).map((name) => [name, name])], filter,
             (value) => set({ filter: value })),
         choice("Scale", "overview-scale",
             ["linear", "log", "rank"].map((name) => [name, name]), scale,

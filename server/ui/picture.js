@@ -7,11 +7,10 @@
  */
 import { labelOf } from "./axes.js";
 import { hide, spansOf, viewersOf } from "./mask.js";
-import { patternOf } from "./statistics.js";
+import { MOST_TOLD, patternOf } from "./statistics.js";
 
 export const MOST_BYTES = 8e6; // of a reply
 const MOST_SIDE = 8192; // of a bitmap
-const MOST_TOLD = 96; // rows and columns of a map whose cells tell a pattern
 const MOST_POOLED = 1024;
 const KEPT_BYTES = 8e6; // of rows
 const BLOCK_BYTES = 1e6; // of rows that are fetched at once, since each call computes all of them
@@ -84,8 +83,7 @@ export class Picture {
 
     /** What the head does, once its statistics are there. */
     get pattern() {
-        const { source, stats } = this;
-        return source.encoder ? stats?.pattern : patternOf(stats, this.weights, source.keyLabels);
+        return patternOf(this.stats, this.weights, this.source);
     }
 
     /** Whether a pair cannot be attended, by causality, window or padding; given weights that are

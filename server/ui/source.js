@@ -75,11 +75,14 @@ export function modifiersOf(layer, spec) {
 // ---- Supplies -----------------------------------------------------------------------------------
 
 const cache = new Map(); // key -> tensor, the oldest first
+const reading = new Map(); // key -> promise of a tensor, which others wait for too
 
 /** The tensor that `read` gives, from memory if it was read of late. */
 async function cached(owner, name, read) {
     const key = `${owner.id}/${name}`;
-    const tensor = cache.get(key) ?? (await read());
+    if (!cache.has(key) && !reading.has(key))
+        reading.set(key, Promise.resolve(read()).finally(() => reading.delete(key)));
+    const tensor = cache.get(key) ?? (await reading.get(key));
     cache.delete(key);
     cache.set(key, tensor);
     let bytes = 0;

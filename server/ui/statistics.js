@@ -23,11 +23,8 @@ export const statistics = {
     group_hits: { title: "group hits", of: "group", read: (s) => s.groups?.[0].hits },
 };
 
-export const patterns = ["previous", "sink", "positional", "local", "focused", "global", "induction",
-    "bracket"];
-
 const LIFT = 0.5; // share of the weight from which a head has a pattern
-const MOST_CELLS = 96; // of a side of a map whose cells are single weights
+export const MOST_TOLD = 96; // rows and columns of a map whose cells tell a pattern
 const FEWEST = 4; // rows with a target, or the text says nothing
 
 /** @returns {number} the mean weight of a map [rows, columns] on the targets of its rows */
@@ -41,12 +38,13 @@ function onTargets({ values, rows, columns }, targets) {
  * What a head does: the daemon's pattern, or induction or bracket, which tokens tell.
  * @param {{pattern: string}} stats
  * @param {{values: ArrayLike<number>, rows: number, columns: number}|null} map of single weights
- * @param {string[]} labels of queries and keys, which are the same tokens
+ * @param {{encoder?: object, keyLabels: string[]}} source whose queries and keys are the same tokens,
+ *     unless they are an encoder's
  */
-export function patternOf(stats, map, labels) {
-    if (!stats || ["previous", "sink"].includes(stats.pattern)) return stats?.pattern;
+export function patternOf(stats, map, { encoder, keyLabels: labels }) {
+    if (!stats || encoder || ["previous", "sink"].includes(stats.pattern)) return stats?.pattern;
     const exact = map?.values && map.rows === labels.length && map.columns >= labels.length;
-    if (!exact || map.rows > MOST_CELLS) return stats.pattern;
+    if (!exact || map.rows > MOST_TOLD) return stats.pattern;
     if (onTargets(map, successors(labels)) >= LIFT) return "induction";
     return onTargets(map, brackets(labels)) >= LIFT ? "bracket" : stats.pattern;
 }

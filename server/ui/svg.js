@@ -197,7 +197,13 @@ export function wrapped(text, width, measure, most = 4) {
 }
 
 /** Widths of a figure in a paper: of the file, and in units of 1/96 inch, so that text has 8 points. */
-export const PAPERS = { one: ["85mm", 321], two: ["178mm", 673] };
+const PAPERS = { one: ["85mm", 321], two: ["178mm", 673] };
+
+/** @returns {{width: string, height: string}} of a figure of so many units, on paper */
+export function printedSize(paper, width, height) {
+    const [printed] = PAPERS[paper] ?? PAPERS.two;
+    return { width: printed, height: `${((parseFloat(printed) * height) / width).toFixed(1)}mm` };
+}
 
 /**
  * A map as an SVG file: with titles of its axes, and a caption.
@@ -208,7 +214,7 @@ export const PAPERS = { one: ["85mm", 321], two: ["178mm", 673] };
  */
 export function mapSvg(shown, image) {
     const { picture, area, scale, colors, title, caption = "", paper = "two", data } = shown;
-    const [printed, width] = PAPERS[paper] ?? PAPERS.two;
+    const [, width] = PAPERS[paper] ?? PAPERS.two;
     const rows = area.row1 - area.row0;
     const columns = area.column1 - area.column0;
     const left = longest((i) => picture.rowLabel(i), area.row0, area.row1) + 14;
@@ -230,8 +236,7 @@ export function mapSvg(shown, image) {
             "svg",
             {
                 xmlns: "http://www.w3.org/2000/svg",
-                width: printed,
-                height: `${((parseFloat(printed) * height) / width).toFixed(1)}mm`,
+                ...printedSize(paper, width, height),
                 viewBox: `0 0 ${rounded(width)} ${rounded(height)}`,
                 "font-family": "sans-serif",
                 "font-size": 11,

@@ -25,7 +25,7 @@ static const struct {
     {".mjs", "text/javascript; charset=utf-8"},
     {".css", "text/css; charset=utf-8"},
     {".svg", "image/svg+xml"},
-    {".json", "application/json"},
+    {".json", "text/plain; charset=utf-8"},
     {".safetensors", "application/octet-stream"},
 };
 

@@ -135,7 +135,7 @@ function glossary() {
 }
 
 /** Opens the list of words, at one of them. */
-export function openGlossary(name) {
+function openGlossary(name) {
     dialog ??= glossary();
     if (!dialog.open) dialog.showModal();
     byId("hint").hidden = true;

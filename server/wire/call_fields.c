@@ -7,6 +7,7 @@
 
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, SEQUENCE = SRV_CALL_SEQUENCE };
 #define ALL (ATTEND | DECODE | SEQUENCE)
+
 /* ---- Choices --------------------------------------------------------------------------------- */
 
 static const char *const stage_names[] = {

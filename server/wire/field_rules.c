@@ -10,14 +10,15 @@
 
 #define NO_POSITIONS "position_ids have no meaning where keys are of another sequence"
 
-#define BY_HEAD                                                                               \
-    "no mask or bias differs by head in a layer whose indexer chooses the keys of all heads " \
-    "together: send [B,1,T,S]"
+#define BY_HEAD                                                                                  \
+    "no mask or bias differs by head in a layer whose indexer or dynamic mask chooses the keys " \
+    "of several heads together: send [B,1,T,S]"
 
 /* Of three dimensions the first may be B: there the library checks. */
 static bool by_head(const struct attn_layer_spec *spec, const struct srv_tensor *mask)
 {
-    const bool chooses = spec != NULL && spec->mla.index.num_heads > 0;
+    const bool chooses =
+        spec != NULL && (spec->mla.index.num_heads > 0 || spec->keep_window_size > 0);
     return chooses && mask->present && mask->rank == 4 && mask->shape[1] > 1;
 }
 
@@ -28,11 +29,10 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
     const bool is_cross = spec != NULL && spec->is_cross;
     const bool borrows = spec != NULL && spec->shares_layer != SIZE_MAX; /* another's keys */
     const bool rotates = spec != NULL && spec->rope.type != ATTN_ROPE_NONE;
-    const bool joined = spec != NULL && (spec->output_norm.type != ATTN_NORM_NONE ||
-                                         spec->differential.lambda_init != 0);
+    const bool joined = spec != NULL && attn_layer_joins_heads(spec);
     const bool positions = rows->position_ids.present;
     const bool by_grid = rotates && spec->rope.grid_prefix > 0;
-    const bool whole = by_grid || (spec != NULL && spec->position_bias.type == ATTN_BIAS_GRID);
+    const bool whole = spec != NULL && attn_layer_needs_grid(spec);
     const bool own = (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
     const bool inner = (rows->outputs & (SRV_OUT_QUERY | SRV_OUT_HEADS | SRV_OUT_CONCAT)) != 0;
     const struct {

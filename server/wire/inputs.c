@@ -11,7 +11,8 @@
 
 struct owner {
     char name[SRV_ID_MAX + 1]; /* of the API key; "" without keys */
-    size_t bytes, count;       /* of its inputs that the table lists; freed with the last */
+    size_t bytes;              /* of its inputs that the table lists */
+    size_t count;              /* of these, and one that is being put in; freed with the last */
 };
 
 struct input {
@@ -62,14 +63,19 @@ static void let_go(struct srv_inputs *inputs, struct input *input)
     TAILQ_INSERT_HEAD(&inputs->unused, input, node);
 }
 
+static void put_owner(struct owner *owner)
+{
+    if (--owner->count == 0)
+        free(owner);
+}
+
 static void drop(struct srv_inputs *inputs, struct input *input)
 {
     struct owner *owner = input->owner;
     TAILQ_REMOVE(&inputs->list, input, node);
     inputs->count--;
     owner->bytes -= input->bytes;
-    if (--owner->count == 0)
-        free(owner);
+    put_owner(owner);
     let_go(inputs, input);
 }
 
@@ -88,43 +94,65 @@ static struct input *find(struct srv_inputs *inputs, const char *name, const cha
     return input;
 }
 
-/* The input that goes first: of the owner that holds most the one used longest ago. */
-static struct input *choose(const struct srv_inputs *inputs)
+/* The input that goes first: of the owner that keeps most, but of no other one that keeps less than
+ * `asker`, the one used longest ago.  What requests hold stays: its memory would not come
+ * free.  NULL: none may go. */
+static struct input *choose(const struct srv_inputs *inputs, const struct owner *asker)
 {
     struct input *input, *chosen = NULL;
     TAILQ_FOREACH_REVERSE(input, &inputs->list, input_list, node)
-    if (chosen == NULL || input->owner->bytes > chosen->owner->bytes)
+    if (input->holders == 1 && input->owner->bytes >= asker->bytes &&
+        (chosen == NULL || input->owner->bytes > chosen->owner->bytes))
         chosen = input;
     return chosen;
 }
 
-/* The owner of that name; NULL where there is no memory for it. */
+/* The owner of that name, counted once more; NULL where there is no memory for it. */
 static struct owner *find_owner(const struct srv_inputs *inputs, const char *name)
 {
     const struct input *input;
     TAILQ_FOREACH(input, &inputs->list, node)
-        if (strcmp(input->owner->name, name) == 0)
+        if (strcmp(input->owner->name, name) == 0) {
+            input->owner->count++;
             return input->owner;
+        }
     struct owner *owner = calloc(1, sizeof *owner);
-    if (owner != NULL)
-        snprintf(owner->name, sizeof owner->name, "%s", name);
+    if (owner == NULL)
+        return NULL;
+    snprintf(owner->name, sizeof owner->name, "%s", name);
+    owner->count = 1;
     return owner;
 }
 
-/* Lists the input for that name's key, where room for it can be made. */
-static bool insert(struct srv_inputs *inputs, struct input *input, const char *name)
+/* Whether the input has room beside those that requests hold. */
+static bool fits_beside_held(const struct srv_inputs *inputs, const struct input *added)
 {
-    while (inputs->count > 0 &&
-           (inputs->count >= SRV_MAX_INPUTS || inputs->bytes > inputs->limit - input->bytes))
-        drop(inputs, choose(inputs));
-    if (inputs->bytes > inputs->limit - input->bytes ||
-        (input->owner = find_owner(inputs, name)) == NULL)
+    const struct input *input;
+    size_t bytes = inputs->bytes, count = inputs->count;
+    TAILQ_FOREACH(input, &inputs->list, node)
+        if (input->holders == 1) {
+            bytes -= input->bytes;
+            count--;
+        }
+    return count < SRV_MAX_INPUTS && bytes <= inputs->limit - added->bytes;
+}
+
+/* Lists the input for its owner, counted by find_owner, where room for it can be made. */
+static bool insert(struct srv_inputs *inputs, struct input *input, struct owner *owner)
+{
+    struct input *first;
+    if (!fits_beside_held(inputs, input))
         return false;
+    while (inputs->count >= SRV_MAX_INPUTS || inputs->bytes > inputs->limit - input->bytes) {
+        if ((first = choose(inputs, owner)) == NULL)
+            return false;
+        drop(inputs, first);
+    }
     TAILQ_INSERT_HEAD(&inputs->list, input, node);
+    input->owner = owner;
     inputs->bytes += input->bytes;
     inputs->count++;
-    input->owner->bytes += input->bytes;
-    input->owner->count++;
+    owner->bytes += input->bytes;
     return true;
 }
 
@@ -186,14 +214,17 @@ enum srv_error_code srv_inputs_keep(struct srv_request *request, const char *dig
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the input");
     pthread_mutex_lock(&inputs->lock);
     const bool known = find(inputs, request->key.name, digest) != NULL;
-    const bool kept = known || insert(inputs, input, request->key.name);
+    struct owner *owner = known ? NULL : find_owner(inputs, request->key.name);
+    const bool kept = owner != NULL && insert(inputs, input, owner);
+    if (owner != NULL && !kept)
+        put_owner(owner);
     unlock(inputs);
-    if (known || !kept)
-        free(input);
     if (!kept)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                        "inputs that requests use hold all of inputs_bytes");
-    return SRV_OK;
+        free(input);
+    if (kept || known)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "inputs of others, or such as requests use, hold inputs_bytes");
 }
 
 enum srv_error_code srv_inputs_find(struct srv_tensor *out, struct srv_request *request,
@@ -203,7 +234,7 @@ enum srv_error_code srv_inputs_find(struct srv_tensor *out, struct srv_request *
         return srv_fail(error, SRV_E_UNSUPPORTED, param, "%s cannot be an input here", param);
     struct srv_input_ref *ref = srv_arena_alloc(&request->arena, 1, sizeof *ref);
     if (ref == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for the input");
     pthread_mutex_lock(&request->inputs->lock);
     struct input *input = find(request->inputs, request->key.name, digest);
     if (input != NULL)

@@ -5,9 +5,9 @@
  * PUT has brought, up to `inputs_bytes`, each as long as it is used within SRV_INPUT_TTL_S.  An
  * input belongs to the API key that has sent it; no other key finds it.
  *
- * Where there is no room, the input goes that was used longest ago of the key that holds most, so
- * that nobody's inputs drive out those of a key that keeps less.  A request holds its inputs until
- * its reply is written; one that goes meanwhile is freed after that, and takes room until then. */
+ * Where there is no room, the input goes that was used longest ago of the key that keeps most, and
+ * none of another key that keeps less.  What requests hold stays until their replies are
+ * written. */
 #ifndef SRV_INPUTS_H
 #define SRV_INPUTS_H
 

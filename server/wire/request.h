@@ -37,6 +37,7 @@ struct srv_queue_node {
 
 #define SRV_TAG_SIZE (sizeof "W/\"01234567\"") /* of an entity tag, with NUL */
 #define SRV_LARGE_BYTES ((size_t)256 << 10)    /* of a body, or of a reply's outputs */
+#define SRV_QUERY_MAX 191 /* characters that are kept of a query; no route has a meaning for more */
 
 enum srv_method { SRV_GET, SRV_POST, SRV_PUT, SRV_DELETE, SRV_METHOD_COUNT };
 const char *srv_method_name(enum srv_method method); /* "GET" */
@@ -77,7 +78,7 @@ struct srv_request {
         const char *asked_fields;  /* that a preflight asks to send beside API.md's; or NULL */
         const char *if_none_match; /* If-None-Match of a GET: what the client has kept; or NULL */
     };
-    const char *query; /* text after '?', its first 191 bytes; NULL without */
+    const char *query; /* text after '?', its first SRV_QUERY_MAX bytes; NULL without */
     char *body;        /* followed by a NUL; NULL without one */
     char *small_body;  /* room in the exchange for a small body; never freed */
     size_t body_length;

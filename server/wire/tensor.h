@@ -17,6 +17,11 @@ enum srv_tensor_kind {
     SRV_INTEGERS,       /* integers -> int64_t */
 };
 
+static inline bool srv_kind_is_float(enum srv_tensor_kind kind)
+{
+    return kind == SRV_FLOATS || kind == SRV_FLOATS_OR_NULL;
+}
+
 /* Bytes of an element in memory. */
 static inline size_t srv_tensor_element_bytes(enum srv_tensor_kind kind)
 {

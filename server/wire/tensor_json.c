@@ -59,11 +59,6 @@ static __attribute__((format(printf, 4, 5))) bool fail_at(struct reader *r, unsi
 
 /* ---- Elements and rows ----------------------------------------------------------------------- */
 
-static bool is_float(const struct reader *r)
-{
-    return r->kind == SRV_FLOATS || r->kind == SRV_FLOATS_OR_NULL;
-}
-
 static bool read_float(struct reader *r, float *to)
 {
     if (!srv_number_read(to, r->json->at, r->json->end, &r->json->at))
@@ -112,7 +107,7 @@ static bool read_element(struct reader *r)
         return false;
     if (r->count == r->capacity)
         return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "is too large for the memory of one request");
-    if (is_float(r) && number) {
+    if (srv_kind_is_float(r->kind) && number) {
         read = read_float(r, (float *)r->data + r->count);
     } else if (r->kind == SRV_FLOATS_OR_NULL && type == SRV_JSON_NULL) {
         ((float *)r->data)[r->count] = -INFINITY;
@@ -140,7 +135,7 @@ static size_t read_row(struct reader *r)
     while (srv_json_next_element(r->json)) {
         /* The fast path, which almost all elements of a request take: reads numbers as long as each
          * is finite and followed by a comma at once, and stops in front of the first other one. */
-        if (is_float(r)) {
+        if (srv_kind_is_float(r->kind)) {
             const size_t left = r->capacity - r->count;
             r->count +=
                 srv_numbers_read((float *)r->data + r->count, left < READ_CHUNK ? left : READ_CHUNK,

@@ -268,7 +268,7 @@ static bool find_input(struct srv_tensor *out, struct object *o)
         if (i != INPUT && o->seen[i])
             return srv_json_fail(o->json, SRV_E_INVALID_VALUE, o->param, "has \"input\" and \"%s\"",
                                  member_names[i]);
-    if (o->kind != SRV_FLOATS && o->kind != SRV_FLOATS_OR_NULL)
+    if (!srv_kind_is_float(o->kind))
         return srv_json_fail(o->json, SRV_E_INVALID_VALUE, o->param,
                              "cannot be an input, which has numbers of float32");
     if (srv_json_sound(o->json))

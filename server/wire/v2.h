@@ -20,7 +20,7 @@
 
 struct srv_v2_output {
     const char *name;
-    bool says, binary; /* whether the request says which form it has, and that */
+    bool has_binary, binary; /* whether the request says which form it has, and that */
 };
 
 /* Which outputs of a reply are bytes. */

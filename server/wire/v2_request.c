@@ -33,13 +33,13 @@ static const struct srv_v2_output *find_output(const struct srv_v2_outputs *outp
 bool srv_v2_output_is_binary(const struct srv_v2_outputs *outputs, const char *name)
 {
     const struct srv_v2_output *output = find_output(outputs, name);
-    return output != NULL && output->says ? output->binary : outputs->binary;
+    return output != NULL && output->has_binary ? output->binary : outputs->binary;
 }
 
 bool srv_v2_has_binary(const struct srv_v2_outputs *outputs)
 {
     for (size_t i = 0; i < outputs->count; i++)
-        if (outputs->items[i].says && outputs->items[i].binary)
+        if (outputs->items[i].has_binary && outputs->items[i].binary)
             return true;
     return outputs->binary;
 }
@@ -289,7 +289,7 @@ static void read_output_parameters(struct reader *r, struct srv_v2_output *outpu
     srv_json_begin_object(r->json, "outputs.parameters");
     while (srv_json_next_member(r->json, name, sizeof name)) {
         if (strcmp(name, "binary_data") == 0) {
-            output->says = true;
+            output->has_binary = true;
             srv_json_bool(&output->binary, r->json, name);
         } else if (strcmp(name, "classification") == 0) {
             srv_json_integer(&classes, r->json, name);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "cases.h"
 #include "entries.h"
 #include "files.h"
 #include "proxy.h"
@@ -216,13 +217,12 @@ END_TEST
 static Suite *suite_catalogue(void)
 {
     Suite *suite = suite_create("catalogue");
-    TCase *cases = tcase_create("catalogue");
+    TCase *cases = suite_cases(suite, "catalogue", NULL, NULL, 0);
     int n = (int)paths.gl_pathc;
     tcase_add_loop_test(cases, test_requests_are_refused_and_leave_no_trace, 0, n);
     tcase_add_loop_test(cases, test_requests_over_tls_are_refused_and_leave_no_trace, 0, n);
     tcase_add_loop_test(cases, test_requests_through_a_proxy_are_refused_and_leave_no_trace, 0, n);
     tcase_add_loop_test(cases, test_files_and_arguments_are_refused, 0, n);
-    suite_add_tcase(suite, cases);
     return suite;
 }
 

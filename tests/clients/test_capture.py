@@ -169,7 +169,6 @@ class Rows(Case):
                 ("gpt2", ["--name", "gpt2", "--ids", long], "positions: --tokens takes"),
                 ("llama", ["--name", "llama", "--ids", "-1"], "tokens are 0 to"),
                 ("llama", ["--name", "llama", "--ids", "99999"], "tokens are 0 to"),
-                ("llama", ["--name", "llama", "--ids", "1", "--tokens", "0"], "no token"),
                 ("llama", ["--name", "other", "--ids", "1"], "--name: which of the models"),
                 ("llama", ["--ids", "1"], "gpt2, llama, patterns"),
                 ("llama", ["text"], "merges.txt")):
@@ -178,6 +177,10 @@ class Rows(Case):
                                             "-o", path, *arguments)
             self.assertEqual((status, expected in printed), (1, True), printed)
             self.assertFalse(path.exists())
+        for count in ("0", "-1"):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as told:
+                capture.main(["--model", "m", "--ids", "1,2", "--tokens", count])
+            self.assertIn("--tokens: invalid positive value", told.getvalue())
         with self.assertRaisesRegex(ValueError, "finite"):
             capture.write_capture(path, {0: numpy.full((1, 2), 1e5)}, ["a"], dtype="f16")
         with self.assertRaisesRegex(ValueError, "3 tokens"):
@@ -343,6 +346,8 @@ class Proxy(Case):
                               b"Content-Length: 1\r\nContent-Length: 2\r\n", b"411"),
                              (b"POST /attend HTTP/1.1\r\nHost: localhost\r\n"
                               b"Content-Length: +1\r\n", b"400"),
+                             (b"POST /attend HTTP/1.1\r\nHost: localhost\r\n"
+                              b"Content-Length: " + b"1" * 5000 + b"\r\n", b"400"),
                              (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n", b"403"),
                              (b"GET /\xff\x01 HTTP/1.1\r\nHost: localhost\r\n", b"400")):
             answer = self.raw(head + b"\r\n")

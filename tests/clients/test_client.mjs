@@ -1,7 +1,8 @@
 /**
  * test_client.mjs: attn-client.mjs against a daemon, beside plain requests and through losses.
  *
- *     node tests/clients/test_client.mjs URL CROSSED      of attnd with the models of daemon.py
+ *     node tests/clients/test_client.mjs URL CROSSED KEYED    of attnd with the models of daemon.py,
+ *                                                          and the keys of test_client.py
  *
  * Prints each test that fails, and `Ran N tests`; the exit status is 1 where one failed.
  */
@@ -11,7 +12,7 @@ import { readFileSync } from "node:fs";
 
 import { AttnError, Client, Session } from "../../clients/js/attn-client.mjs";
 
-const [url, crossed] = process.argv.slice(2);
+const [url, crossed, keyed] = process.argv.slice(2);
 const rows = Array.from({ length: 40 }, (_, token) =>
     Array.from({ length: 8 }, (_, width) => Math.sin(8 * token + width)),
 );
@@ -778,6 +779,8 @@ const tests = {
     },
 
     async "what could be applied twice is sent once"() {
+        const stepped = await new Client(url).session({ model: "tiny" });
+        const unplaced = { hidden_states: [rows[0]], position: null };
         const counts = await relay(
             (number) => (number ? "lose" : "pass"),
             async (lossy) => {
@@ -786,13 +789,48 @@ const tests = {
                 const calls = [
                     () => client.restore("a", new Uint8Array(8)),
                     () => client.attend([rows[0]], { session_id: "a" }),
+                    () => client.attend([rows[0]], { session_id: "a", position: null }),
+                    () => client.stepMany([[stepped, unplaced]]),
                     // Again, it would find the session that it has made.
                     () => client.attend([rows[0]], { session_id: "b", start: true, position: 0 }),
                 ];
                 for (const call of calls) assert.equal((await failing(call())).kind, "connection");
             },
         );
-        assert.equal(counts.lose, 3);
+        assert.equal(counts.lose, 5);
+        assert.equal((await stepped.refresh()).lengths[0].length, 1);
+        await stepped.end();
+    },
+
+    async "what names no session is sent again"() {
+        const counts = await relay(
+            (number) => (number === 1 ? "lose" : "pass"),
+            async (lossy) => {
+                const client = new Client(lossy);
+                await client.models();
+                await client.attend([rows[0]], { session_id: null });
+            },
+        );
+        assert.deepEqual([counts.lose, counts.pass], [1, 2]);
+    },
+
+    async "an admin lists in pages"() {
+        const [one, lead] = ["k", "l"].map((key) => new Client(keyed, { apiKey: key.repeat(32) }));
+        const made = [];
+        for (const [client, id] of [
+            [one, "a"],
+            [one, "b"],
+            [lead, "a"],
+        ])
+            made.push(await client.session({ model: "tiny", session_id: id }));
+        const listed = [];
+        for await (const entry of lead.sessions(1)) listed.push([entry.session_id, entry.owner]);
+        for (const session of made) await session.end();
+        assert.deepEqual(listed, [
+            ["a", "lead"],
+            ["a", "one"],
+            ["b", "one"],
+        ]);
     },
 
     async "what is retryable is sent again after the time it names"() {

@@ -245,9 +245,16 @@ class Stored(unittest.TestCase):
             "block": (make.said("fp8", weight_block_size=[20, 12]),
                       lambda *size: make.fp8(*size, (20, 12), ".weight_scale_inv")),
             "tensor": (make.said("fp8"), make.fp8),
+            "inverse": (make.said("fp8", weight_block_size=None),
+                        lambda *size: make.fp8(*size, None, ".weight_scale_inv",
+                                               ".activation_scale")),
             "channel": (make.compressed("float-quantized", {
                 "num_bits": 8, "strategy": "channel", "symmetric": True}),
                 lambda out, size: make.fp8(out, size, (1, size))),
+            "blocks": (make.compressed("float-quantized", {
+                "num_bits": 8, "strategy": "block", "block_structure": [12, 20],
+                "symmetric": True}),
+                lambda *size: make.fp8(*size, (12, 20))),
             "gptq": (make.said("gptq", bits=4, group_size=16, desc_act=False), make.gptq),
             "gptq8": (make.said("gptq", bits=8, group_size=16, desc_act=True,
                                 checkpoint_format="gptq_v2"),
@@ -284,6 +291,59 @@ class Stored(unittest.TestCase):
             difference = numpy.abs(made - self.TENSORS["logits.logits"][0]).max()
             self.assertTrue(difference <= TOLERANCE, f"{difference} off")
 
+    def test_a_directory_holds_one_gguf_model_beside_files_that_are_none(self):
+        with tempfile.TemporaryDirectory() as directory:
+            top = pathlib.Path(directory) / "Llama[v2]"
+            top.mkdir()
+            path = top / "qwen3[a].gguf"
+            write_gguf(path, self.config, self.tensors)
+            for name in ("imatrix.gguf", "a.imatrix.gguf", "mmproj-F16.gguf", "b-mmproj-F16.gguf",
+                         "c-00002-of-00002.gguf"):
+                (top / name).write_bytes(b"")
+            for at in (path, top):
+                tensors = generate.read_checkpoint(at)[1]
+                self.assertTrue((tensors["model.norm.weight"] ==
+                                 self.tensors["model.norm.weight"]).all())
+            (top / "z.gguf").write_bytes(b"")
+            with self.assertRaisesRegex(ValueError, r"holds qwen3\[a\]\.gguf and z\.gguf: name"):
+                generate.read_checkpoint(top)
+
+    def test_all_parts_of_a_split_model_are_read(self):
+        with tempfile.TemporaryDirectory() as directory:
+            top, names = pathlib.Path(directory), list(self.tensors)
+            for part in range(2):
+                write_gguf(top / f"a[b]-0000{part + 1}-of-00002.gguf", self.config,
+                           {name: self.tensors[name] for name in names[part::2]})
+            self.assertEqual(generate.read_checkpoint(top)[1].keys(), stored.read_gguf(
+                sorted(top.iterdir()))[1].keys())
+            (top / "a[b]-00002-of-00002.gguf").unlink()
+            with self.assertRaisesRegex(FileNotFoundError, "00002-of-00002"):
+                generate.read_checkpoint(top)
+
+    def test_a_path_without_a_file_is_named(self):
+        for name in ("none", "none.gguf", "none[1].gguf"):
+            with self.assertRaises(FileNotFoundError) as raised:
+                generate.read_checkpoint(self.top / name)
+            self.assertEqual(raised.exception.filename, str(self.top / name))
+
+    def test_a_file_that_is_cut_is_refused_with_a_sentence(self):
+        path = self.top / "whole.gguf.part"
+        write_gguf(path, self.config, self.tensors)
+        whole = path.read_bytes()
+        header = whole.index(b"token_embd.weight")
+        for size in (0, 3, 20, 24, 60, header - 4, header + 5, header + 20):
+            path.write_bytes(whole[:size])
+            with self.assertRaisesRegex(ValueError, "whole.gguf.part ends within its header$"):
+                generate.read_checkpoint(path)
+        path.write_bytes(whole[:-32])
+        with self.assertRaisesRegex(ValueError, r"part ends within \w+\S*\.weight$"):
+            generate.read_checkpoint(path)
+        first = whole.index(b"general.architecture") + len("general.architecture")
+        for kind, count, what in ((9, 1 << 62, "ends within its header"), (13, 0, "type 13")):
+            path.write_bytes(whole[:first] + struct.pack("<IIQ", kind, 10, count) + whole[first:])
+            with self.assertRaisesRegex(ValueError, what):
+                generate.read_checkpoint(path)
+
     def test_blocks_of_ggml_have_ggmls_numbers(self):
         data = (TOP / "tests" / "ggml" / "blocks.safetensors").read_bytes()
         size = int.from_bytes(data[:8], "little")
@@ -302,6 +362,9 @@ class Stored(unittest.TestCase):
                            ("ct_w4a16_g128_llama", "pack-quantized")):
             with self.assertRaisesRegex(ValueError, what):
                 generate.read_decoder(ATTENTION / name / "model")
+        groups = make.compressed("float-quantized", {"block_structure": [12, 20]}, {})
+        with self.assertRaisesRegex(ValueError, "different block_structure"):
+            stored.decode(self.config, groups["quantization_config"], {})
         path = self.top / "no.gguf"
         path.write_bytes(b"GGML" + bytes(60))
         with self.assertRaisesRegex(ValueError, "no GGUF file"):
@@ -324,6 +387,22 @@ class Files(unittest.TestCase):
                              bytes([0x80, 0x3f, 0x20, 0xc0, 0x00, 0x3c]))
             tensors = stored.read_safetensors(path)
             self.assertEqual((tensors["a"].tolist(), tensors["b"].tolist()), ([1, -2.5], [[1]]))
+
+    def test_what_cannot_be_read_of_safetensors_is_named(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory) / "x.safetensors"
+            for dtype in ("F64", "F8_E5M2"):
+                make.write(path, {"a": (dtype, numpy.zeros(8, "u1"), (1,))})
+                with self.assertRaisesRegex(ValueError, f"a is of dtype {dtype}"):
+                    stored.read_safetensors(path)
+            make.write(path, {"a": numpy.zeros(2, "f4"), "mask": numpy.zeros(2, "i8")})
+            whole = path.read_bytes()
+            self.assertEqual(list(stored.read_safetensors(path)), ["a"])
+            for size, what in ((0, "its header"), (7, "its header"), (40, "its header"),
+                               (len(whole) - 17, "a")):
+                path.write_bytes(whole[:size])
+                with self.assertRaisesRegex(ValueError, f"x.safetensors ends within {what}$"):
+                    stored.read_safetensors(path)
 
     def test_an_unknown_family_is_named(self):
         with self.assertRaisesRegex(ValueError, "bert"):

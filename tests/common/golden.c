@@ -287,12 +287,40 @@ static void set_prefix(struct golden_case *c, const int64_t *types)
     }
 }
 
+/* The tokens that a call says to be global have maps and a stack of their own, and see all keys;
+ * other tokens see them beside their window.  `global`: which of the two the case compares. */
+static void set_global(struct golden_case *c, const struct folder *folder, json_t *entry,
+                       const uint8_t *is_global, bool global)
+{
+    json_t *config = NULL;
+    (void)layer_type(&config, folder, entry);
+    const size_t t_all = c->queries, rows = c->batch * c->heads * t_all;
+    const size_t window = (size_t)json_integer_value(json_array_get(
+                              json_object_get(config, "attention_window"), c->layer)) /
+                          2;
+    json_decref(config);
+    for (size_t i = 0; i < c->batch * t_all; i++)
+        c->compare_rows[i] = c->compare_rows[i] && is_global[i] == global;
+    if (global)
+        return;
+    c->windowed = true;
+    c->left = c->right = -1;
+    c->mask = take(rows * t_all, 1);
+    for (size_t i = 0; i < rows * t_all; i++) {
+        const size_t t = i / t_all % t_all, s = i % t_all;
+        c->mask[i] = (s < t ? t - s : s - t) <= window ||
+                     is_global[i / t_all / t_all / c->heads * t_all + s];
+    }
+}
+
 static void load_hf(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
     size_t worst;
     json_t *inputs = json_object_get(entry, "inputs"), *decode = json_object_get(entry, "decode");
-    set_stack(c, entry);
+    const bool global = c->stack[0] != '\0';
+    if (!global)
+        set_stack(c, entry);
     set_shape(c, folder, entry);
     c->causal = -1;
     if (json_object_get(entry, "shared_kv_layer") != NULL)
@@ -314,6 +342,11 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
         c->grid[i] = (size_t)json_integer_value(json_array_get(json_object_get(entry, "grid"), i));
     if (find(&view, folder, entry, "compare_rows"))
         c->compare_rows = copy(&view, 1);
+    if (find(&view, folder, inputs, "global_attention_mask")) {
+        if (c->compare_rows == NULL)
+            c->compare_rows = memset(take(view.count, 1), 1, view.count);
+        set_global(c, folder, entry, view.data, global);
+    }
     set_expected(c, folder, entry);
     c->decode_output = floats(folder, decode, "output");
     c->decodes = decode != NULL;
@@ -451,30 +484,43 @@ static void load_onnx(struct golden_case *c, const struct folder *folder, json_t
 
 /* ---- All folders ---- */
 
+/* The next case of the set, of that entry. */
+static struct golden_case *add_case(struct golden_set *set, const struct folder *folder,
+                                    json_t *entry)
+{
+    struct golden_case *c = &set->cases[set->count];
+    json_t *own = json_object_get(json_object_get(entry, "tolerance"), "abs");
+    const double tolerance =
+        json_number_value(json_object_get(json_object_get(folder->cases, "tolerance"), "abs"));
+    if (set->count++ == MAX_CASES)
+        die("too many cases", folder->name);
+    *c = (struct golden_case){.source = SIZE_MAX};
+    c->tolerance = own ? json_number_value(own) : tolerance > 0 ? tolerance : 1e-5;
+    snprintf(c->name, sizeof c->name, "%s/%s", folder->name,
+             json_string_value(json_object_get(entry, "id")));
+    return c;
+}
+
 static void load_folder(struct golden_set *set, const char *directory, const char *name)
 {
     struct folder folder;
     size_t i;
     json_t *entry;
     open_folder(&folder, directory, name);
-    double tolerance =
-        json_number_value(json_object_get(json_object_get(folder.cases, "tolerance"), "abs"));
     json_array_foreach(json_object_get(folder.cases, "cases"), i, entry) {
-        struct golden_case *c = &set->cases[set->count];
-        json_t *own = json_object_get(json_object_get(entry, "tolerance"), "abs");
-        if (set->count == MAX_CASES)
-            die("too many cases", name);
-        *c = (struct golden_case){.source = SIZE_MAX};
-        c->tolerance = own ? json_number_value(own) : tolerance > 0 ? tolerance : 1e-5;
-        snprintf(c->name, sizeof c->name, "%s/%s", name,
-                 json_string_value(json_object_get(entry, "id")));
+        struct golden_case *c = add_case(set, &folder, entry);
         if (strncmp(name, "onnx", 4) == 0)
             load_onnx(c, &folder, entry);
         else if (strncmp(name, "torch", 5) == 0)
             load_torch(c, &folder, entry);
         else
             load_hf(c, &folder, entry);
-        set->count++;
+        json_t *inputs = json_object_get(entry, "inputs");
+        if (json_object_get(inputs, "global_attention_mask") != NULL) {
+            c = add_case(set, &folder, entry);
+            snprintf(c->stack, sizeof c->stack, "global");
+            load_hf(c, &folder, entry);
+        }
     }
     close_folder(&folder);
 }

@@ -90,7 +90,7 @@ static uint64_t restore_journal(bool *sound, bool *reported, const unsigned char
     *reported = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
     *sound = listed;
     struct srv_session *page[16];
-    size_t n = srv_sessions_page(page, 16, scene.app.sessions, "", NULL);
+    size_t n = srv_sessions_page(page, 16, scene.app.sessions, "", "");
     for (size_t i = 0; i < n; i++) {
         uint64_t state = scene_state_of(page[i]);
         sum = (sum ^ state) * UINT64_C(0x9e3779b97f4a7c15);

@@ -71,7 +71,7 @@ static inline void saved_end(struct srv_restore *restore, bool list)
     struct srv_sessions *sessions = restore->sessions;
     if (list)
         (void)srv_restore_publish(&result, restore);
-    size_t count = srv_sessions_page(page, SAVED_SESSIONS + 1, sessions, "", NULL);
+    size_t count = srv_sessions_page(page, SAVED_SESSIONS + 1, sessions, "", "");
     FUZZ_EXPECT(count <= SAVED_SESSIONS);
     for (size_t i = 0; i < count; i++) {
         saved_check_session(page[i]);

@@ -159,3 +159,13 @@ int process_run(char **out, char **err, const char *const arguments[],
     process_end(&process);
     return result;
 }
+
+void process_preload(char out[512], const char *library)
+{
+    char path[400];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    ck_assert_int_gt(length, 0);
+    path[length] = '\0';
+    *strrchr(path, '/') = '\0';
+    snprintf(out, 512, "LD_PRELOAD=%s/%s", path, library);
+}

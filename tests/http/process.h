@@ -56,4 +56,7 @@ int process_run(char **out, char **err, const char *const arguments[],
 /* Sleeps; for polling. */
 void pause_ms(unsigned ms);
 
+/* LD_PRELOAD=... for a library of tests/preload, which stands beside this program. */
+void process_preload(char out[512], const char *library);
+
 #endif

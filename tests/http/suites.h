@@ -5,6 +5,8 @@
 
 #include <check.h>
 
+#include "cases.h"
+
 /* Several run at a time: the longest stand first. */
 #define SUITES_TOGETHER(X) \
     X(memory)              \
@@ -56,6 +58,7 @@
     X(origins)             \
     X(page)                \
     X(isolation)           \
+    X(inputs)              \
     X(quotas)              \
     X(fairness)            \
     X(connections)         \

@@ -462,9 +462,8 @@ END_TEST
 Suite *suite_adopted(void)
 {
     Suite *suite = suite_create("adopted");
-    TCase *tests = tcase_create("adopted"), *sandboxed = tcase_create("sandboxed");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "adopted", set_up, tear_down, 120);
+    TCase *sandboxed = suite_cases(suite, "sandboxed", set_up, tear_down, 120);
     tcase_add_loop_test(tests, test_adopted_sessions_go_on_and_their_directory_is_given_back, 0, 1);
     tcase_add_test(tests, test_adopted_sessions_are_saved_at_the_end_and_by_snapshots);
     tcase_add_test(tests, test_a_session_goes_into_the_directory_that_its_id_names);
@@ -474,12 +473,8 @@ Suite *suite_adopted(void)
     tcase_add_test(tests, test_directories_that_cannot_be_adopted_are_refused);
     tcase_add_test(tests, test_sessions_of_one_id_in_two_directories_are_refused_and_kept);
     tcase_add_test(tests, test_a_directory_whose_models_are_not_here_is_refused_and_kept);
-    suite_add_tcase(suite, tests);
     tcase_set_tags(sandboxed, "sandbox");
-    tcase_set_timeout(sandboxed, 120);
-    tcase_add_checked_fixture(sandboxed, set_up, tear_down);
     tcase_add_loop_test(sandboxed, test_adopted_sessions_go_on_and_their_directory_is_given_back, 1,
                         2);
-    suite_add_tcase(suite, sandboxed);
     return suite;
 }

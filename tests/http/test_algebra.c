@@ -287,8 +287,7 @@ END_TEST
 Suite *suite_algebra(void)
 {
     Suite *suite = suite_create("algebra");
-    TCase *tests = tcase_create("algebra");
-    tcase_add_checked_fixture(tests, serve_small, serve_end);
+    TCase *tests = suite_cases(suite, "algebra", serve_small, serve_end, 0);
     tcase_add_test(tests, test_fork_continues_as_its_parent_would);
     tcase_add_test(tests, test_fork_and_parent_never_see_each_other);
     tcase_add_test(tests, test_fork_of_a_length_equals_the_parent_at_that_length);
@@ -302,6 +301,5 @@ Suite *suite_algebra(void)
     tcase_add_test(tests, test_same_key_with_another_request_is_a_conflict);
     tcase_add_test(tests, test_key_is_forgotten_with_its_session_and_by_a_refusal);
     tcase_add_test(tests, test_key_must_be_a_word);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -170,8 +170,7 @@ END_TEST
 Suite *suite_attend(void)
 {
     Suite *suite = suite_create("attend");
-    TCase *layers = tcase_create("layers");
-    tcase_add_checked_fixture(layers, serve_small, serve_end);
+    TCase *layers = suite_cases(suite, "layers", serve_small, serve_end, 0);
     tcase_add_test(layers, test_a_batch_gets_what_its_sequences_get_alone);
     tcase_add_test(layers, test_layers_differ_and_outputs_come_as_asked);
     tcase_add_test(layers, test_models_own_causality_is_the_default_and_can_be_changed);
@@ -180,6 +179,5 @@ Suite *suite_attend(void)
     tcase_add_test(layers, test_layer_modifiers_act_on_the_layers_weights);
     tcase_add_test(layers, test_pruned_heads_leave_the_output_bias);
     tcase_add_test(layers, test_cross_attention_reads_the_rows_it_is_given);
-    suite_add_tcase(suite, layers);
     return suite;
 }

@@ -333,22 +333,16 @@ END_TEST
 Suite *suite_batch(void)
 {
     Suite *suite = suite_create("batch");
-    TCase *items = tcase_create("items");
-    tcase_add_checked_fixture(items, serve_small, serve_end);
+    TCase *items = suite_cases(suite, "items", serve_small, serve_end, 0);
     tcase_add_test(items, test_forks_are_made_in_order_and_then_the_deletes);
     tcase_add_test(items, test_an_item_that_fails_stops_no_other);
     tcase_add_test(items, test_a_batch_of_64_forks_and_64_deletes_fits);
     tcase_add_test(items, test_a_body_that_cannot_be_read_changes_nothing);
     tcase_add_test(items, test_the_header_names_one_of_the_sessions);
     tcase_add_test(items, test_a_repeat_finds_the_forks_and_ends_nothing_twice);
-    suite_add_tcase(suite, items);
-    TCase *journal = tcase_create("journal");
-    tcase_add_checked_fixture(journal, begin_journal, end_journal);
+    TCase *journal = suite_cases(suite, "journal", begin_journal, end_journal, 0);
     tcase_add_test(journal, test_a_batch_outlives_a_kill);
-    suite_add_tcase(suite, journal);
-    TCase *keys = tcase_create("keys");
-    tcase_add_checked_fixture(keys, begin_keys, serve_end);
+    TCase *keys = suite_cases(suite, "keys", begin_keys, serve_end, 0);
     tcase_add_test(keys, test_keys_find_their_own_sessions_and_their_limits_hold);
-    suite_add_tcase(suite, keys);
     return suite;
 }

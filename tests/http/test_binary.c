@@ -413,8 +413,7 @@ END_TEST
 Suite *suite_binary(void)
 {
     Suite *suite = suite_create("binary");
-    TCase *same = tcase_create("same");
-    tcase_add_checked_fixture(same, set_up, serve_end);
+    TCase *same = suite_cases(suite, "same", set_up, serve_end, 0);
     tcase_add_loop_test(same, test_every_output_of_every_form_is_the_same_in_bytes, 0, FORM_COUNT);
     tcase_add_loop_test(same, test_masks_and_integers_of_every_form_are_the_same_in_bytes, 0,
                         FORM_COUNT);
@@ -428,10 +427,7 @@ Suite *suite_binary(void)
     tcase_add_test(same, test_errors_are_json_whatever_was_asked_for);
     tcase_add_test(same, test_the_length_of_json_may_come_with_a_json_type_and_chunks);
     tcase_add_test(same, test_a_reply_of_many_pieces_arrives_whole_and_in_order);
-    suite_add_tcase(suite, same);
-    TCase *limits = tcase_create("limits");
-    tcase_add_checked_fixture(limits, set_up_narrow, serve_end);
+    TCase *limits = suite_cases(suite, "limits", set_up_narrow, serve_end, 0);
     tcase_add_test(limits, test_a_number_in_bytes_counts_as_four);
-    suite_add_tcase(suite, limits);
     return suite;
 }

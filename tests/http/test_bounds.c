@@ -238,17 +238,16 @@ END_TEST
 Suite *suite_bounds(void)
 {
     Suite *suite = suite_create("bounds");
-    TCase *calls = tcase_create("calls"), *replies = tcase_create("replies");
+    TCase *calls = suite_cases(suite, "calls", NULL, NULL, 0);
+    TCase *replies = suite_cases(suite, "replies", NULL, NULL, 0);
     tcase_add_test(calls, test_max_tokens_bounds_rows_and_keys_alike);
     tcase_add_test(calls, test_rows_of_keys_and_of_values_are_equal_in_number);
     tcase_add_test(calls, test_max_scores_counts_sequences_and_heads);
     tcase_add_test(calls, test_a_batch_has_65536_sequences_at_most);
     tcase_add_test(calls, test_bodies_in_chunks_count_as_in_flight);
-    suite_add_tcase(suite, calls);
     tcase_add_test(replies, test_a_list_of_errors_counts_against_max_reply_bytes);
     tcase_add_test(replies, test_queries_and_outputs_of_heads_count_against_max_reply_bytes);
     tcase_add_test(replies, test_the_text_of_outputs_counts_as_in_flight);
     tcase_add_test(replies, test_replies_of_at_most_256_kib_are_never_coded);
-    suite_add_tcase(suite, replies);
     return suite;
 }

@@ -289,18 +289,15 @@ END_TEST
 Suite *suite_coding(void)
 {
     Suite *suite = suite_create("coding");
-    TCase *tests = tcase_create("coding");
-    tcase_add_checked_fixture(tests, setup, serve_end);
+    TCase *tests = suite_cases(suite, "coding", setup, serve_end, 0);
     tcase_add_loop_test(tests, test_a_coded_body_gets_the_reply_of_the_plain_one, 0, 2);
     tcase_add_loop_test(tests, test_the_length_of_json_counts_bytes_that_have_been_expanded, 0, 2);
     tcase_add_loop_test(tests, test_small_documents_may_be_coded_and_stay_small, 0, 2);
     tcase_add_loop_test(tests, test_damaged_bodies_and_bombs_change_no_session, 0, 2);
     tcase_add_loop_test(tests, test_large_replies_have_the_accepted_coding_and_a_vary_field, 0, 2);
     tcase_add_test(tests, test_small_replies_are_never_coded);
-    suite_add_tcase(suite, tests);
-    TCase *policy = tcase_create("policy");
+    TCase *policy = suite_cases(suite, "policy", NULL, NULL, 0);
     tcase_add_loop_test(policy, test_replies_are_coded_where_the_body_or_else_the_option_says, 0,
                         sizeof options / sizeof options[0]);
-    suite_add_tcase(suite, policy);
     return suite;
 }

@@ -496,7 +496,8 @@ END_TEST
 Suite *suite_commands(void)
 {
     Suite *suite = suite_create("commands");
-    TCase *commands = tcase_create("commands"), *sandboxed = tcase_create("sandboxed");
+    TCase *commands = suite_cases(suite, "commands", NULL, NULL, 0);
+    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 0);
     tcase_add_test(commands, test_version_and_help_print_and_succeed);
     tcase_add_test(commands, test_unknown_arguments_and_wrong_values_are_named);
     tcase_add_test(commands, test_unknown_variable_is_named);
@@ -513,9 +514,7 @@ Suite *suite_commands(void)
     tcase_add_test(commands, test_models_that_cannot_be_opened_fail_the_check_and_the_start);
     tcase_add_test(commands, test_a_taken_port_fails_the_start);
     tcase_add_test(commands, test_health_check_succeeds_while_the_daemon_lives);
-    suite_add_tcase(suite, commands);
     tcase_set_tags(sandboxed, "sandbox");
     tcase_add_test(sandboxed, test_sandbox_holds_every_thread_of_a_serving_daemon);
-    suite_add_tcase(suite, sandboxed);
     return suite;
 }

@@ -226,13 +226,11 @@ END_TEST
 Suite *suite_concurrency(void)
 {
     Suite *suite = suite_create("concurrency");
-    TCase *callers = tcase_create("callers");
-    tcase_add_checked_fixture(callers, set_up, serve_end);
+    TCase *callers = suite_cases(suite, "callers", set_up, serve_end, 0);
     tcase_add_test(callers,
                    test_callers_of_one_session_take_turns_and_its_cache_is_their_steps_in_order);
     tcase_add_test(callers, test_sessions_stepped_together_get_the_bits_they_get_alone);
     tcase_add_test(callers, test_steps_go_on_beside_long_attention);
     tcase_add_test(callers, test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory);
-    suite_add_tcase(suite, callers);
     return suite;
 }

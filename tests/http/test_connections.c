@@ -385,8 +385,7 @@ static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
 Suite *suite_connections(void)
 {
     Suite *suite = suite_create("connections");
-    TCase *chunks = tcase_create("chunks");
-    tcase_add_checked_fixture(chunks, set_up, serve_end);
+    TCase *chunks = suite_cases(suite, "chunks", set_up, serve_end, 0);
     tcase_add_test(chunks, test_nothing_after_chunks_is_answered_and_their_answer_arrives);
     tcase_add_test(chunks, test_a_large_answer_to_chunks_arrives_whole_though_more_follows_them);
     tcase_add_test(chunks, test_client_that_ends_its_side_along_with_its_chunks_is_answered);
@@ -394,27 +393,16 @@ Suite *suite_connections(void)
                    test_client_that_ends_its_side_along_with_its_request_gets_the_last_answer);
     tcase_add_test(chunks, test_body_that_ends_early_ends_its_connection_at_once);
     tcase_add_test(chunks, test_chunks_that_end_early_are_not_carried_out);
-    suite_add_tcase(suite, chunks);
-    TCase *heads = tcase_create("heads");
-    tcase_add_checked_fixture(heads, serve_small, serve_end);
+    TCase *heads = suite_cases(suite, "heads", serve_small, serve_end, 0);
     tcase_add_test(heads, test_long_targets_take_no_more_memory_than_short_ones);
-    suite_add_tcase(suite, heads);
-    TCase *turns = tcase_create("turns");
-    tcase_add_checked_fixture(turns, serve_small, serve_end);
+    TCase *turns = suite_cases(suite, "turns", serve_small, serve_end, 0);
     tcase_add_test(turns, test_a_turn_answers_some_requests_before_it_reads_the_others);
-    suite_add_tcase(suite, turns);
-    TCase *pipelines = tcase_create("pipelines");
-    tcase_add_checked_fixture(pipelines, serve_brief, close_client);
+    TCase *pipelines = suite_cases(suite, "pipelines", serve_brief, close_client, 0);
     tcase_add_test(pipelines, test_pipelines_are_answered_whole_and_in_their_order);
-    suite_add_tcase(suite, pipelines);
-    TCase *frozen = tcase_create("frozen");
-    tcase_add_checked_fixture(frozen, set_up_frozen, serve_end);
+    TCase *frozen = suite_cases(suite, "frozen", set_up_frozen, serve_end, 0);
     tcase_add_test(frozen, test_frozen_daemon_reads_what_was_sent_before_anything_expires);
-    suite_add_tcase(suite, frozen);
-    TCase *vanished = tcase_create("vanished");
-    tcase_add_checked_fixture(vanished, serve_timed, serve_end);
+    TCase *vanished = suite_cases(suite, "vanished", serve_timed, serve_end, 0);
     tcase_add_test(vanished,
                    test_unacknowledged_bytes_end_a_connection_soon_after_reply_timeout_ms);
-    suite_add_tcase(suite, vanished);
     return suite;
 }

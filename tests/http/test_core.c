@@ -443,8 +443,7 @@ END_TEST
 Suite *suite_core(void)
 {
     Suite *suite = suite_create("core");
-    TCase *core = tcase_create("weightless");
-    tcase_add_checked_fixture(core, serve_small, serve_end);
+    TCase *core = suite_cases(suite, "weightless", serve_small, serve_end, 0);
     tcase_add_test(core, test_attention_without_weights_is_the_formula);
     tcase_add_test(core, test_each_modifier_does_what_it_says);
     tcase_add_test(core, test_modifiers_compose);
@@ -452,6 +451,5 @@ Suite *suite_core(void)
     tcase_add_test(core, test_flat_tensors_are_the_same_tensors);
     tcase_add_test(core, test_average_heads_is_their_mean);
     tcase_add_test(core, test_heads_are_up_to_1024_wide);
-    suite_add_tcase(suite, core);
     return suite;
 }

@@ -659,10 +659,8 @@ END_TEST
 Suite *suite_cross(void)
 {
     Suite *suite = suite_create("cross");
-    TCase *steps = tcase_create("steps"), *kept = tcase_create("kept");
-    tcase_set_timeout(steps, 120);
-    tcase_set_timeout(kept, 120);
-    tcase_add_checked_fixture(steps, serve_crossed, serve_end);
+    TCase *steps = suite_cases(suite, "steps", serve_crossed, serve_end, 120);
+    TCase *kept = suite_cases(suite, "kept", set_up, tear_down, 120);
     tcase_add_test(steps, test_steps_in_all_layers_equal_the_stateless_answers_and_append_nothing);
     tcase_add_test(steps, test_a_step_may_be_repeated_at_any_position);
     tcase_add_test(steps, test_sessions_of_different_encoder_lengths_share_a_request);
@@ -675,13 +673,10 @@ Suite *suite_cross(void)
     tcase_add_test(steps, test_encoder_rows_that_cannot_be_create_no_session);
     tcase_add_test(steps, test_a_start_that_fails_leaves_no_session);
     tcase_add_test(steps, test_forks_and_states_keep_the_encoder_rows);
-    tcase_add_checked_fixture(kept, set_up, tear_down);
     tcase_add_test(kept, test_encoder_rows_beyond_the_pool_take_nothing);
     tcase_add_test(kept, test_encoder_rows_count_towards_the_quota);
     tcase_add_test(kept, test_a_killed_daemon_has_the_encoder_rows_again);
     tcase_add_test(kept, test_a_stopped_daemon_has_the_encoder_rows_again);
     tcase_add_test(kept, test_golden_cross_cases_hold_over_sessions);
-    suite_add_tcase(suite, steps);
-    suite_add_tcase(suite, kept);
     return suite;
 }

@@ -288,8 +288,7 @@ END_TEST
 Suite *suite_datatypes(void)
 {
     Suite *suite = suite_create("datatypes");
-    TCase *tests = tcase_create("datatypes");
-    tcase_add_checked_fixture(tests, set_up, serve_end);
+    TCase *tests = suite_cases(suite, "datatypes", set_up, serve_end, 0);
     tcase_add_loop_test(tests, test_halves_of_every_form_are_the_nearest_to_its_weights_and_scores,
                         0, FORM_COUNT);
     tcase_add_loop_test(tests, test_bytes_of_every_form_are_the_nearest_within_each_maps_range, 0,
@@ -297,6 +296,5 @@ Suite *suite_datatypes(void)
     tcase_add_loop_test(tests, test_datatypes_that_a_reply_cannot_have_are_refused, 0, FORM_COUNT);
     tcase_add_test(tests, test_steps_of_a_list_begin_at_a_multiple_of_their_elements);
     tcase_add_test(tests, test_an_infer_reply_has_ranges_in_its_parameters);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -373,8 +373,7 @@ END_TEST
 Suite *suite_decode(void)
 {
     Suite *suite = suite_create("decode");
-    TCase *steps = tcase_create("steps");
-    tcase_add_checked_fixture(steps, serve_small, serve_end);
+    TCase *steps = suite_cases(suite, "steps", serve_small, serve_end, 0);
     tcase_add_test(steps, test_decode_of_an_unknown_session_is_not_found_and_makes_none);
     tcase_add_test(steps, test_start_makes_a_session_once);
     tcase_add_test(steps, test_start_of_a_step_that_fails_leaves_no_session);
@@ -387,12 +386,9 @@ Suite *suite_decode(void)
     tcase_add_test(steps, test_layers_of_a_session_advance_separately);
     tcase_add_test(steps, test_prefill_equals_single_steps_and_plain_attention);
     tcase_add_test(steps, test_masks_of_a_step_cover_cached_and_new_tokens);
-    suite_add_tcase(suite, steps);
-    TCase *lists = tcase_create("lists");
-    tcase_add_checked_fixture(lists, serve_small, serve_end);
+    TCase *lists = suite_cases(suite, "lists", serve_small, serve_end, 0);
     tcase_add_test(lists, test_bad_members_of_a_list_fail_alone);
     tcase_add_test(lists, test_steps_of_one_session_in_one_list_run_in_order);
     tcase_add_test(lists, test_session_header_must_name_the_session_of_the_body);
-    suite_add_tcase(suite, lists);
     return suite;
 }

@@ -655,8 +655,7 @@ END_TEST
 Suite *suite_durability(void)
 {
     Suite *suite = suite_create("durability");
-    TCase *tests = tcase_create("durability");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "durability", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_journal_brings_every_session_back_after_sigkill, 0, 3);
     tcase_add_loop_test(tests, test_journal_and_snapshot_bring_every_session_back_after_sigterm, 0,
                         2);
@@ -678,6 +677,5 @@ Suite *suite_durability(void)
     tcase_add_test(tests, test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures);
     tcase_add_test(tests, test_start_that_is_refused_touches_nothing);
     tcase_add_test(tests, test_durability_without_a_directory_is_a_wrong_configuration);
-    suite_add_tcase(suite, tests);
     return suite;
 }

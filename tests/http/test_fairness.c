@@ -227,10 +227,8 @@ END_TEST
 Suite *suite_fairness(void)
 {
     Suite *suite = suite_create("fairness");
-    TCase *tests = tcase_create("fairness");
-    tcase_set_timeout(tests, 240);
+    TCase *tests = suite_cases(suite, "fairness", NULL, NULL, 240);
     tcase_add_test(tests, test_a_key_is_served_within_a_few_requests_of_another_that_floods);
     tcase_add_test(tests, test_a_flood_that_fills_the_queue_leaves_another_key_its_place);
-    suite_add_tcase(suite, tests);
     return suite;
 }

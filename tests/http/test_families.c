@@ -311,14 +311,12 @@ END_TEST
 Suite *suite_families(void)
 {
     Suite *suite = suite_create("families");
-    TCase *families = tcase_create("families");
-    tcase_add_checked_fixture(families, set_up, serve_end);
+    TCase *families = suite_cases(suite, "families", set_up, serve_end, 0);
     tcase_add_test(families, test_models_report_their_layers);
     tcase_add_test(families, test_models_say_whose_keys_and_values_a_layer_reads);
     tcase_add_test(families, test_a_cross_stack_needs_other_rows_also_for_a_session);
     tcase_add_test(families, test_rotary_layers_refuse_other_rows);
     tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_removed);
     tcase_add_test(families, test_a_grid_is_needed_by_layers_that_rotate_by_it_and_by_no_other);
-    suite_add_tcase(suite, families);
     return suite;
 }

@@ -212,12 +212,10 @@ END_TEST
 Suite *suite_fields(void)
 {
     Suite *suite = suite_create("fields");
-    TCase *fields_ = tcase_create("fields");
-    tcase_add_checked_fixture(fields_, set_up, serve_end);
+    TCase *fields_ = suite_cases(suite, "fields", set_up, serve_end, 0);
     tcase_add_loop_test(fields_, test_each_field_is_accepted_where_it_applies_and_refused_elsewhere,
                         0, FORM_COUNT);
     tcase_add_loop_test(fields_, test_none_and_null_count_as_left_out_where_the_layer_has_none, 0,
                         FORM_COUNT);
-    suite_add_tcase(suite, fields_);
     return suite;
 }

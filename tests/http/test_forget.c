@@ -283,18 +283,13 @@ END_TEST
 Suite *suite_forget(void)
 {
     Suite *suite = suite_create("forget");
-    TCase *live = tcase_create("live"), *kept = tcase_create("kept");
-    tcase_set_timeout(live, 60);
-    tcase_add_checked_fixture(live, set_up, serve_end);
+    TCase *live = suite_cases(suite, "live", set_up, serve_end, 60);
+    TCase *kept = suite_cases(suite, "kept", begin_kept, end_kept, 60);
     tcase_add_test(live, test_a_prefill_of_512_tokens_over_a_window_of_8_keeps_one_block);
     tcase_add_test(
         live, test_truncation_fork_and_steps_below_what_is_kept_are_409_with_the_lowest_length);
     tcase_add_test(live, test_outputs_over_forgotten_keys_are_hidden);
-    suite_add_tcase(suite, live);
-    tcase_set_timeout(kept, 60);
-    tcase_add_checked_fixture(kept, begin_kept, end_kept);
     tcase_add_loop_test(kept, test_sessions_that_forgot_are_restored_as_they_were, 0, 2);
     tcase_add_test(kept, test_quotas_are_given_back_what_sessions_forget);
-    suite_add_tcase(suite, kept);
     return suite;
 }

@@ -237,13 +237,11 @@ END_TEST
 Suite *suite_forks(void)
 {
     Suite *suite = suite_create("forks");
-    TCase *tests = tcase_create("forks");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "forks", set_up, tear_down, 0);
     tcase_add_test(tests, test_snapshot_of_many_forks_takes_the_memory_of_one);
     tcase_add_loop_test(tests, test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill,
                         0, 2);
     tcase_add_loop_test(tests, test_forks_fit_again_after_a_restart_and_go_on_each_for_itself, 0,
                         2);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -485,12 +485,11 @@ END_TEST
 Suite *suite_golden(void)
 {
     Suite *suite = suite_create("golden");
-    TCase *vectors = tcase_create("vectors");
+    TCase *vectors = suite_cases(suite, "vectors", NULL, NULL, 0);
     tcase_add_unchecked_fixture(vectors, load_set, free_set);
     tcase_add_loop_test(vectors, test_golden_outputs_weights_and_keys_hold_through_http, 0,
                         ATTN_NUM_CPU_LEVELS);
     tcase_add_loop_test(vectors, test_golden_prefill_and_single_steps_hold_through_sessions, 0,
                         ATTN_NUM_CPU_LEVELS);
-    suite_add_tcase(suite, vectors);
     return suite;
 }

@@ -224,16 +224,14 @@ END_TEST
 Suite *suite_heavy(void)
 {
     Suite *suite = suite_create("heavy");
-    TCase *steps = tcase_create("heavy");
+    TCase *steps = suite_cases(suite, "heavy", NULL, NULL, 0);
     tcase_add_loop_test(
         steps, test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline, 0,
         NUM_HEAVIES);
     tcase_add_test(steps, test_decodes_are_answered_while_mean_weights_are_ranked);
     tcase_add_test(steps, test_rows_of_32_sessions_of_4096_tokens_are_one_batch);
-    suite_add_tcase(suite, steps);
-    TCase *chains = tcase_create("chains");
+    TCase *chains = suite_cases(suite, "chains", NULL, NULL, 0);
     tcase_add_test(chains,
                    test_connections_are_served_while_many_steps_of_one_session_follow_one_another);
-    suite_add_tcase(suite, chains);
     return suite;
 }

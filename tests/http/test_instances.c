@@ -365,9 +365,7 @@ END_TEST
 Suite *suite_instances(void)
 {
     Suite *suite = suite_create("instances");
-    TCase *tests = tcase_create("instances");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "instances", set_up, tear_down, 120);
     tcase_add_loop_test(tests, test_every_route_names_the_owner_of_an_id_of_another_instance, 0,
                         sizeof foreign / sizeof foreign[0]);
     tcase_add_test(tests, test_an_item_of_a_list_names_the_owner_and_the_others_go_on);
@@ -381,6 +379,5 @@ Suite *suite_instances(void)
     tcase_add_test(tests, test_a_damaged_identity_is_refused_and_no_session_is_lost);
     tcase_add_test(tests, test_a_directory_without_identity_keeps_its_sessions);
     tcase_add_test(tests, test_a_daemon_without_a_name_takes_its_directorys);
-    suite_add_tcase(suite, tests);
     return suite;
 }

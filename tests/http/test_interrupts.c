@@ -224,9 +224,7 @@ END_TEST
 Suite *suite_interrupts(void)
 {
     Suite *suite = suite_create("interrupts");
-    TCase *tests = tcase_create("interrupts");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "interrupts", set_up, tear_down, 240);
     tcase_add_test(tests, test_attends_of_another_key_are_answered_while_a_long_attend_runs);
     tcase_add_test(tests, test_attends_of_another_key_are_answered_while_a_prefill_runs);
     tcase_add_test(tests, test_prefill_of_another_key_is_answered_while_a_long_attend_runs);
@@ -234,6 +232,5 @@ Suite *suite_interrupts(void)
     tcase_add_test(tests, test_a_long_attend_that_is_interrupted_gets_half_of_the_time);
     tcase_add_test(tests, test_deadline_ends_a_long_attend_and_the_one_that_interrupts_it);
     tcase_add_test(tests, test_decodes_go_on_after_one_long_attend_has_interrupted_another);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -255,19 +255,14 @@ END_TEST
 Suite *suite_io_workers(void)
 {
     Suite *suite = suite_create("io_workers");
-    TCase *tests = tcase_create("io_workers");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, setup, serve_end);
+    TCase *tests = suite_cases(suite, "io_workers", setup, serve_end, 240);
     tcase_add_test(tests, test_a_small_coded_body_does_not_wait_for_large_replies_that_are_coded);
     tcase_add_test(tests, test_a_small_coded_body_that_expands_to_a_large_one_is_read_as_that);
     tcase_add_test(tests, test_a_reply_whose_deadline_passes_while_it_is_coded_is_told_so_then);
     tcase_add_test(tests, test_replies_are_not_coded_for_clients_that_have_left);
-    suite_add_tcase(suite, tests);
-    TCase *own = tcase_create("own"); /* each with a daemon of its own */
-    tcase_set_timeout(own, 240);
+    TCase *own = suite_cases(suite, "own", NULL, NULL, 240); /* each with a daemon of its own */
     tcase_add_test(own,
                    test_large_bodies_and_replies_of_another_key_come_between_pieces_of_a_flood);
     tcase_add_test(own, test_the_end_of_the_drain_refuses_replies_that_are_being_coded);
-    suite_add_tcase(suite, own);
     return suite;
 }

@@ -348,8 +348,7 @@ END_TEST
 Suite *suite_journal(void)
 {
     Suite *suite = suite_create("journal");
-    TCase *tests = tcase_create("journal");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "journal", set_up, tear_down, 0);
     tcase_add_test(tests, test_a_whole_directory_is_said_to_be_whole);
     tcase_add_test(tests, test_a_directory_in_use_and_what_is_none_are_refused);
     tcase_add_test(tests, test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_session);
@@ -360,6 +359,5 @@ Suite *suite_journal(void)
     tcase_add_loop_test(tests, test_a_copy_of_a_directory_in_use_is_sound_in_any_order, 0, 2);
     tcase_add_test(tests, test_a_copy_from_which_a_start_would_lose_sessions_is_not_sound);
     tcase_add_test(tests, test_a_damaged_base_costs_no_session_after_a_long_journal);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -300,8 +300,8 @@ END_TEST
 Suite *suite_keys(void)
 {
     Suite *suite = suite_create("keys");
-    TCase *keys = tcase_create("keys"), *starts = tcase_create("starts");
-    tcase_add_checked_fixture(keys, begin, end);
+    TCase *keys = suite_cases(suite, "keys", begin, end, 0);
+    TCase *starts = suite_cases(suite, "starts", NULL, NULL, 0);
     tcase_add_test(keys, test_each_route_is_for_the_keys_that_the_table_says);
     tcase_add_test(keys, test_without_a_key_every_path_is_answered_alike);
     tcase_add_test(keys, test_a_key_after_another_word_than_bearer_is_none);
@@ -311,7 +311,5 @@ Suite *suite_keys(void)
     tcase_add_test(keys, test_sessions_work_under_a_key_as_without);
     tcase_add_test(starts, test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_start);
     tcase_add_test(starts, test_keys_that_cross_a_network_in_the_clear_are_warned_of);
-    suite_add_tcase(suite, keys);
-    suite_add_tcase(suite, starts);
     return suite;
 }

@@ -406,9 +406,9 @@ END_TEST
 Suite *suite_lame_duck(void)
 {
     Suite *suite = suite_create("lame_duck");
-    TCase *tests = tcase_create("lame duck"), *sandboxed = tcase_create("sandboxed");
-    TCase *timed = tcase_create("timed");
-    tcase_set_timeout(tests, 300);
+    TCase *tests = suite_cases(suite, "lame duck", NULL, NULL, 300);
+    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 300);
+    TCase *timed = suite_cases(suite, "timed", NULL, NULL, 300);
     tcase_add_test(tests, test_a_lame_duck_serves_all_and_says_that_it_is_not_ready);
     tcase_add_test(tests, test_a_lame_duck_ends_after_its_time_and_the_log_says_how_long_all_took);
     tcase_add_test(tests, test_an_interrupt_ends_it_without_a_lame_duck);
@@ -416,18 +416,13 @@ Suite *suite_lame_duck(void)
     tcase_add_test(tests, test_a_daemon_without_keys_is_drained_by_signals_alone);
     tcase_add_test(tests, test_signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm);
     tcase_add_test(tests, test_a_stop_under_load_loses_and_doubles_no_step);
-    suite_add_tcase(suite, tests);
     tcase_set_tags(sandboxed, "sandbox");
-    tcase_set_timeout(sandboxed, 300);
     tcase_add_test(sandboxed,
                    test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox);
-    suite_add_tcase(suite, sandboxed);
     tcase_set_tags(timed, "timed");
-    tcase_set_timeout(timed, 300);
     tcase_add_test(timed, test_after_the_lame_duck_requests_are_refused_before_anything_is_done);
     tcase_add_test(timed, test_a_signal_after_the_request_to_drain_cuts_nothing_off);
     tcase_add_loop_test(timed, test_requests_that_wait_to_be_accepted_are_answered_as_it_drains, 0,
                         3);
-    suite_add_tcase(suite, timed);
     return suite;
 }

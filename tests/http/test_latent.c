@@ -224,15 +224,12 @@ END_TEST
 Suite *suite_latent(void)
 {
     Suite *suite = suite_create("latent");
-    TCase *tests = tcase_create("latent");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "latent", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_latent_models_say_what_a_token_takes, 0, 2);
     tcase_add_loop_test(tests, test_latent_steps_equal_a_call_over_given_rows, 0, 2);
     tcase_add_test(tests, test_latent_masks_that_differ_by_head_are_refused);
     tcase_add_loop_test(tests, test_latent_forks_truncations_and_files_go_on_alike, 0, 2);
     tcase_add_loop_test(tests, test_latent_steps_sent_again_have_the_same_bits, 0, 2);
     tcase_add_loop_test(tests, test_latent_sessions_survive_a_kill, 0, 2);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -359,13 +359,12 @@ END_TEST
 Suite *suite_lifecycle(void)
 {
     Suite *suite = suite_create("lifecycle");
-    TCase *stopping = tcase_create("stopping");
+    TCase *stopping = suite_cases(suite, "stopping", NULL, NULL, 0);
     tcase_add_test(stopping, test_termination_lets_running_requests_finish_and_refuses_others);
     tcase_add_test(stopping, test_second_signal_ends_at_once_with_failure);
     tcase_add_loop_test(stopping, test_every_thread_leaves_termination_to_the_main_one, 0, 2);
     tcase_add_test(stopping, test_idle_connections_do_not_hold_up_the_end);
-    suite_add_tcase(suite, stopping);
-    TCase *starting = tcase_create("starting");
+    TCase *starting = suite_cases(suite, "starting", NULL, NULL, 0);
     tcase_add_test(starting, test_without_openblas_only_gemm_openblas_does_not_start);
     tcase_add_test(starting, test_any_address_serves_the_local_one);
     tcase_add_test(starting, test_listening_beyond_loopback_is_warned_of);
@@ -373,6 +372,5 @@ Suite *suite_lifecycle(void)
     tcase_add_test(starting, test_variable_beats_the_file_and_a_flag_beats_the_variable);
     tcase_add_test(starting, test_variable_names_the_port);
     tcase_add_test(starting, test_relative_checkpoint_path_starts_at_the_configuration_file);
-    suite_add_tcase(suite, starting);
     return suite;
 }

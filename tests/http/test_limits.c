@@ -524,8 +524,7 @@ END_TEST
 Suite *suite_limits(void)
 {
     Suite *suite = suite_create("limits");
-    TCase *small = tcase_create("small");
-    tcase_add_checked_fixture(small, serve_small, serve_end);
+    TCase *small = suite_cases(suite, "small", serve_small, serve_end, 0);
     tcase_add_test(small, test_failed_start_leaves_no_session_though_another_step_waits_for_it);
     tcase_add_test(small, test_start_with_an_epoch_is_refused_and_leaves_no_session);
     tcase_add_test(small, test_fields_that_would_be_ignored_are_refused);
@@ -533,9 +532,7 @@ Suite *suite_limits(void)
     tcase_add_test(small, test_allow_is_sent_with_405_alone);
     tcase_add_test(small,
                    test_clients_are_accepted_again_once_descriptors_have_run_out_and_come_back);
-    suite_add_tcase(suite, small);
-    TCase *configured = tcase_create("configured");
-    tcase_add_checked_fixture(configured, NULL, serve_end);
+    TCase *configured = suite_cases(suite, "configured", NULL, serve_end, 0);
     tcase_add_test(configured,
                    test_failed_start_leaves_alone_a_session_that_others_made_under_its_id);
     tcase_add_test(configured, test_items_beyond_the_reply_bound_fail_alone_and_are_not_applied);
@@ -545,11 +542,9 @@ Suite *suite_limits(void)
     tcase_add_test(configured, test_lengths_that_are_only_declared_take_no_memory_from_others);
     tcase_add_test(configured, test_health_is_answered_while_uploads_use_up_the_memory);
     tcase_add_test(configured, test_session_is_not_expired_while_it_waits_in_a_long_queue);
-    suite_add_tcase(suite, configured);
-    TCase *stopping = tcase_create("stopping");
+    TCase *stopping = suite_cases(suite, "stopping", NULL, NULL, 0);
     tcase_add_test(stopping, test_nobody_connected_and_no_descriptor_left_takes_no_processor_time);
     tcase_add_test(stopping,
                    test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_over);
-    suite_add_tcase(suite, stopping);
     return suite;
 }

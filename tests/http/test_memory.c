@@ -491,7 +491,7 @@ END_TEST
 Suite *suite_memory(void)
 {
     Suite *suite = suite_create("memory");
-    TCase *tests = tcase_create("memory");
+    TCase *tests = suite_cases(suite, "memory", NULL, NULL, 0);
     tcase_add_test(tests,
                    test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read);
     tcase_add_test(tests, test_the_advice_of_a_refusal_can_be_followed);
@@ -504,6 +504,5 @@ Suite *suite_memory(void)
     tcase_add_test(tests, test_options_that_were_set_are_refused_and_never_divided);
     tcase_add_test(tests, test_the_peak_under_load_stays_below_the_sum);
     tcase_add_test(tests, test_large_files_are_restored_within_the_sum_and_lower_no_default);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -169,14 +169,11 @@ END_TEST
 Suite *suite_notify(void)
 {
     Suite *suite = suite_create("notify");
-    TCase *tests = tcase_create("service manager"), *sandboxed = tcase_create("sandboxed");
-    tcase_set_timeout(tests, 300);
+    TCase *tests = suite_cases(suite, "service manager", NULL, NULL, 300);
+    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 300);
     tcase_add_test(tests, test_ready_is_told_once_readyz_is_200_and_not_before);
     tcase_add_test(tests, test_a_manager_that_cannot_be_told_does_not_stop_the_daemon);
-    suite_add_tcase(suite, tests);
     tcase_set_tags(sandboxed, "sandbox");
-    tcase_set_timeout(sandboxed, 300);
     tcase_add_test(sandboxed, test_a_reload_and_the_end_are_told_from_within_the_sandbox);
-    suite_add_tcase(suite, sandboxed);
     return suite;
 }

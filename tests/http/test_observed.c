@@ -264,9 +264,7 @@ END_TEST
 Suite *suite_observed(void)
 {
     Suite *suite = suite_create("observed");
-    TCase *tests = tcase_create("observed");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, serve_two, serve_end);
+    TCase *tests = suite_cases(suite, "observed", serve_two, serve_end, 240);
     tcase_add_test(tests, test_computations_sessions_and_weights_are_counted_by_model);
     tcase_add_test(tests, test_texts_of_clients_are_no_labels);
     tcase_add_test(tests, test_the_process_has_its_usual_metrics);
@@ -274,6 +272,5 @@ Suite *suite_observed(void)
     tcase_add_loop_test(tests, test_a_trace_is_answered_and_logged_whatever_the_reply, 0,
                         NUM_TRACED);
     tcase_add_test(tests, test_a_traceparent_that_is_none_is_ignored);
-    suite_add_tcase(suite, tests);
     return suite;
 }

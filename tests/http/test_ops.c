@@ -485,8 +485,7 @@ END_TEST
 Suite *suite_ops(void)
 {
     Suite *suite = suite_create("ops");
-    TCase *ops = tcase_create("ops");
-    tcase_add_checked_fixture(ops, serve_small, serve_end);
+    TCase *ops = suite_cases(suite, "ops", serve_small, serve_end, 0);
     tcase_add_test(ops, test_health_routes_answer);
     tcase_add_test(ops, test_every_answer_has_one_date_which_is_now);
     tcase_add_test(ops, test_models_report_their_resolved_options);
@@ -501,11 +500,8 @@ Suite *suite_ops(void)
     tcase_add_test(ops, test_a_large_body_may_wait_for_100_continue);
     tcase_add_test(ops, test_each_request_is_a_log_line_with_the_routes_pattern);
     tcase_add_test(ops, test_every_kind_of_thread_has_its_own_name);
-    suite_add_tcase(suite, ops);
-    TCase *costs = tcase_create("costs");
-    tcase_set_timeout(costs, 240);
+    TCase *costs = suite_cases(suite, "costs", NULL, NULL, 240);
     tcase_add_test(costs, test_models_of_many_layers_cost_no_more_to_ask_for_than_health);
     tcase_add_test(costs, test_metrics_cost_the_same_beside_many_connections_and_count_them);
-    suite_add_tcase(suite, costs);
     return suite;
 }

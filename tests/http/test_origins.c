@@ -349,25 +349,20 @@ END_TEST
 Suite *suite_origins(void)
 {
     Suite *suite = suite_create("origins");
-    TCase *plain = tcase_create("without");
-    tcase_add_checked_fixture(plain, begin_without, serve_end);
+    TCase *plain = suite_cases(suite, "without", begin_without, serve_end, 0);
     tcase_add_test(plain, test_without_keys_a_host_that_is_not_ours_is_refused_on_every_path);
     tcase_add_test(plain, test_a_refused_name_that_is_no_text_makes_no_reply_that_is_none);
     tcase_add_test(plain, test_pages_of_the_daemon_itself_need_no_list);
-    suite_add_tcase(suite, plain);
-    TCase *listed = tcase_create("listed");
-    tcase_add_checked_fixture(listed, begin_listed, serve_end);
+    TCase *listed = suite_cases(suite, "listed", begin_listed, serve_end, 0);
     tcase_add_test(listed, test_without_keys_a_page_of_elsewhere_runs_nothing);
     tcase_add_test(listed, test_listed_pages_get_preflights_and_replies);
     tcase_add_test(listed, test_a_preflight_allows_the_fields_that_it_asks_for);
     tcase_add_test(listed, test_a_reply_may_vary_by_coding_and_by_origin);
-    suite_add_tcase(suite, listed);
-    TCase *own = tcase_create("own");
+    TCase *own = suite_cases(suite, "own", NULL, NULL, 0);
     tcase_add_test(own, test_with_keys_hosts_are_checked_where_they_are_listed);
     tcase_add_loop_test(own, test_where_none_are_listed_only_keys_make_any_host_good, 0, 2);
     tcase_add_test(own, test_a_long_origin_fits_every_reply);
     tcase_add_test(
         own, test_with_keys_a_preflight_needs_none_and_a_page_of_elsewhere_gets_no_reply_to_read);
-    suite_add_tcase(suite, own);
     return suite;
 }

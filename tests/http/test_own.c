@@ -94,11 +94,9 @@ END_TEST
 Suite *suite_own(void)
 {
     Suite *suite = suite_create("own");
-    TCase *own = tcase_create("own");
-    tcase_add_checked_fixture(own, serve_own, serve_end);
+    TCase *own = suite_cases(suite, "own", serve_own, serve_end, 0);
     tcase_add_test(own, test_own_layers_log_warns_of_keys_that_are_passed_over);
     tcase_add_test(own, test_own_layer_attends_and_serves_a_session);
     tcase_add_test(own, test_own_layer_is_described);
-    suite_add_tcase(suite, own);
     return suite;
 }

@@ -138,8 +138,9 @@ START_TEST(test_page_and_its_files_are_those_of_the_tree)
     expect_file("/", DIRECTORY "/index.html", "text/html; charset=utf-8");
     expect_file("/ui/attn-client.mjs", "clients/js/attn-client.mjs",
                 "text/javascript; charset=utf-8");
-    expect_file("/ui/demo.json", "examples/demo/demo.json", "application/json");
-    expect_file("/ui/demo_tokenizer.json", "examples/demo/tokenizer.json", "application/json");
+    expect_file("/ui/demo.json", "examples/demo/demo.json", "text/plain; charset=utf-8");
+    expect_file("/ui/demo_tokenizer.json", "examples/demo/tokenizer.json",
+                "text/plain; charset=utf-8");
 }
 END_TEST
 
@@ -383,8 +384,8 @@ END_TEST
 Suite *suite_page(void)
 {
     Suite *suite = suite_create("page");
-    TCase *small = tcase_create("page"), *own = tcase_create("daemons of their own");
-    tcase_add_checked_fixture(small, serve_small, serve_end);
+    TCase *small = suite_cases(suite, "page", serve_small, serve_end, 0);
+    TCase *own = suite_cases(suite, "daemons of their own", NULL, NULL, 0);
     tcase_add_test(small, test_page_and_its_files_are_those_of_the_tree);
     tcase_add_test(small, test_page_openapi_is_served_as_its_files_are);
     tcase_add_test(small, test_page_has_no_other_files);
@@ -397,7 +398,5 @@ Suite *suite_page(void)
     tcase_add_test(own, test_page_is_not_subject_to_the_bound_of_replies);
     tcase_add_test(own, test_page_needs_no_key_and_goes_over_tls);
     tcase_add_test(own, test_page_is_not_in_a_daemon_that_was_built_without);
-    suite_add_tcase(suite, small);
-    suite_add_tcase(suite, own);
     return suite;
 }

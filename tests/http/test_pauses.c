@@ -520,14 +520,13 @@ END_TEST
 Suite *suite_pauses(void)
 {
     Suite *suite = suite_create("pauses");
-    TCase *pauses = tcase_create("pauses");
+    TCase *pauses = suite_cases(suite, "pauses", NULL, NULL, 0);
     tcase_add_test(pauses, test_decodes_are_answered_while_a_long_attend_runs);
     tcase_add_test(
         pauses, test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_session_follow_it);
     tcase_add_test(pauses, test_a_long_attend_gets_its_share_beside_batches_of_any_length);
     tcase_add_test(pauses, test_long_calls_that_outlast_the_drain_are_stopped_and_refused);
-    suite_add_tcase(suite, pauses);
-    TCase *cancelled = tcase_create("cancelled");
+    TCase *cancelled = suite_cases(suite, "cancelled", NULL, NULL, 0);
     tcase_add_test(cancelled, test_attend_whose_deadline_passes_while_it_runs_is_stopped);
     tcase_add_test(cancelled, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
     tcase_add_test(cancelled,
@@ -536,8 +535,7 @@ Suite *suite_pauses(void)
     tcase_add_test(cancelled,
                    test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing);
     tcase_add_test(cancelled, test_step_whose_client_leaves_while_it_waits_is_not_applied);
-    suite_add_tcase(suite, cancelled);
-    TCase *session = tcase_create("session");
+    TCase *session = suite_cases(suite, "session", NULL, NULL, 0);
     tcase_add_test(session,
                    test_two_wait_for_a_busy_session_and_a_third_is_refused_with_retry_after);
     tcase_add_test(
@@ -546,13 +544,11 @@ Suite *suite_pauses(void)
         session, test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order, 0,
         3);
     tcase_add_test(session, test_requests_of_one_connection_are_applied_in_their_order);
-    suite_add_tcase(suite, session);
-    TCase *changes = tcase_create("changes");
+    TCase *changes = suite_cases(suite, "changes", NULL, NULL, 0);
     tcase_add_test(changes,
                    test_changes_that_waited_for_a_prefill_that_failed_do_not_find_its_new_session);
     tcase_add_test(changes, test_changes_do_not_find_a_session_whose_first_step_still_waits);
     tcase_add_test(changes,
                    test_fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_its_tokens);
-    suite_add_tcase(suite, changes);
     return suite;
 }

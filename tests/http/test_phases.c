@@ -414,8 +414,10 @@ END_TEST
 Suite *suite_phases(void)
 {
     Suite *suite = suite_create("phases");
-    TCase *phases = tcase_create("phases"), *system_ = tcase_create("system");
-    TCase *sandboxed = tcase_create("sandboxed"), *timed = tcase_create("timed");
+    TCase *phases = suite_cases(suite, "phases", NULL, NULL, 0);
+    TCase *system_ = suite_cases(suite, "system", NULL, NULL, 0);
+    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 0);
+    TCase *timed = suite_cases(suite, "timed", NULL, NULL, 0);
     tcase_add_test(phases, test_while_models_load_only_health_metrics_and_the_page_answer);
     tcase_add_test(phases, test_a_terminal_shows_how_far_loading_is_and_then_the_address);
     tcase_add_test(phases, test_a_file_gets_no_line_of_loading_and_no_code_of_a_terminal);
@@ -424,19 +426,15 @@ Suite *suite_phases(void)
     tcase_add_test(phases,
                    test_a_health_check_of_a_port_that_says_nothing_ends_after_three_seconds);
     tcase_add_test(phases, test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1);
-    suite_add_tcase(suite, phases);
     tcase_set_tags(sandboxed, "sandbox");
     tcase_add_test(sandboxed, test_a_sandbox_takes_new_privileges_away_before_models_load);
-    suite_add_tcase(suite, sandboxed);
     tcase_set_tags(timed, "timed");
     tcase_add_test(timed,
                    test_while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs);
-    suite_add_tcase(suite, timed);
     tcase_add_test(system_, test_no_file_of_the_state_directory_is_open_to_others);
     tcase_add_test(system_,
                    test_the_limit_of_descriptors_is_raised_and_connections_are_kept_below_it);
     if (!INSTRUMENTED) /* a sanitizer keeps what is freed */
         tcase_add_test(system_, test_freed_memory_goes_back_to_the_system);
-    suite_add_tcase(suite, system_);
     return suite;
 }

@@ -176,8 +176,7 @@ END_TEST
 Suite *suite_places(void)
 {
     Suite *suite = suite_create("places");
-    TCase *tests = tcase_create("places");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = suite_cases(suite, "places", NULL, NULL, 120);
     tcase_add_test(tests, test_beyond_max_connections_probes_are_answered_and_all_else_is_refused);
     tcase_add_test(
         tests, test_a_connection_beyond_max_connections_is_as_others_once_one_of_them_has_ended);
@@ -185,6 +184,5 @@ Suite *suite_places(void)
                    test_a_connection_beyond_max_connections_that_says_nothing_is_closed_soon);
     tcase_add_test(tests, test_probes_are_answered_beside_any_number_of_silent_connections);
     tcase_add_test(tests, test_probes_over_tls_are_answered_beyond_max_connections);
-    suite_add_tcase(suite, tests);
     return suite;
 }

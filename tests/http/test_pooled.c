@@ -225,12 +225,10 @@ END_TEST
 Suite *suite_pooled(void)
 {
     Suite *suite = suite_create("pooled");
-    TCase *tests = tcase_create("pooled");
-    tcase_add_checked_fixture(tests, set_up, serve_end);
+    TCase *tests = suite_cases(suite, "pooled", set_up, serve_end, 0);
     tcase_add_loop_test(tests, test_pooled_maps_of_every_form_equal_the_definition, 0, FORM_COUNT);
     tcase_add_loop_test(tests, test_what_has_no_meaning_beside_pool_is_refused, 0, FORM_COUNT);
     tcase_add_test(tests, test_a_pooled_map_of_4096_tokens_takes_little_memory);
     tcase_add_test(tests, test_a_pooled_map_is_charged_for_its_own_size);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -460,20 +460,19 @@ END_TEST
 Suite *suite_promises(void)
 {
     Suite *suite = suite_create("promises");
-    TCase *connections = tcase_create("connections"), *fields = tcase_create("fields");
-    TCase *sessions = tcase_create("sessions");
-    TCase *keys = tcase_create("keys");
+    TCase *connections = suite_cases(suite, "connections", NULL, NULL, 0);
+    TCase *fields = suite_cases(suite, "fields", NULL, NULL, 0);
+    TCase *sessions = suite_cases(suite, "sessions", NULL, NULL, 0);
+    TCase *keys = suite_cases(suite, "keys", NULL, NULL, 0);
     tcase_add_test(connections,
                    test_a_connection_without_a_request_is_closed_after_the_idle_timeout);
     tcase_add_test(connections,
                    test_a_head_that_stops_on_a_used_connection_ends_it_after_the_header_timeout);
     tcase_add_test(connections,
                    test_a_request_that_is_computed_for_longer_than_the_body_timeout_is_answered);
-    suite_add_tcase(suite, connections);
     tcase_add_test(fields, test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log);
     tcase_add_test(fields, test_a_log_of_level_info_has_no_requests);
     tcase_add_test(fields, test_a_full_table_of_sessions_says_when_to_come_again);
-    suite_add_tcase(suite, fields);
     tcase_add_test(sessions, test_a_step_that_is_not_kept_leaves_the_last_step_repeatable);
     tcase_add_test(sessions, test_a_repeat_with_other_position_ids_is_a_conflict);
     tcase_add_test(sessions, test_a_start_whose_step_fails_counts_as_no_session_created);
@@ -482,11 +481,9 @@ Suite *suite_promises(void)
     tcase_add_test(sessions, test_a_session_is_not_idle_before_its_step_has_ended);
     tcase_add_test(sessions, test_no_state_brings_a_time_to_live_beyond_a_year);
     tcase_add_test(sessions, test_a_state_that_is_exported_counts_as_in_flight);
-    suite_add_tcase(suite, sessions);
     if (!INSTRUMENTED) /* a sanitizer's shadow is terabytes */
         tcase_add_test(keys, test_no_memory_of_the_daemon_holds_a_key_of_its_file);
     tcase_add_test(keys, test_forks_and_imports_live_no_longer_than_their_key_allows);
     tcase_add_test(keys, test_an_admin_who_names_an_owner_gets_that_owner_s_session_or_none);
-    suite_add_tcase(suite, keys);
     return suite;
 }

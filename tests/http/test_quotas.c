@@ -470,9 +470,7 @@ END_TEST
 Suite *suite_quotas(void)
 {
     Suite *suite = suite_create("quotas");
-    TCase *limits = tcase_create("limits");
-    tcase_set_timeout(limits, 120);
-    tcase_add_checked_fixture(limits, begin, end);
+    TCase *limits = suite_cases(suite, "limits", begin, end, 120);
     tcase_add_test(limits, test_sessions_of_a_key_are_never_one_too_many);
     tcase_add_test(limits, test_blocks_of_a_key_s_sessions_are_never_one_too_many);
     tcase_add_test(limits, test_each_way_to_take_blocks_is_counted);
@@ -484,6 +482,5 @@ Suite *suite_quotas(void)
     tcase_add_test(limits, test_sessions_of_a_removed_key_stay_and_an_admin_finds_them);
     tcase_add_test(limits, test_what_sessions_take_is_counted_again_after_a_restart);
     tcase_add_test(limits, test_metrics_are_for_their_own_scope_and_name_keys_where_asked);
-    suite_add_tcase(suite, limits);
     return suite;
 }

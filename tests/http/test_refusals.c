@@ -263,11 +263,10 @@ END_TEST
 Suite *suite_refusals(void)
 {
     Suite *suite = suite_create("refusals");
-    TCase *tests = tcase_create("refusals");
+    TCase *tests = suite_cases(suite, "refusals", NULL, NULL, 0);
     tcase_add_loop_test(tests, test_reason_of_a_refused_body_is_read_each_time, 0, REFUSALS);
     tcase_add_test(tests, test_refused_body_without_end_is_cut_off);
     tcase_add_test(tests, test_lingering_clients_take_no_place_from_others);
     tcase_add_test(tests, test_client_that_leaves_before_its_body_is_noticed_at_once);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -396,8 +396,7 @@ END_TEST
 Suite *suite_reload(void)
 {
     Suite *suite = suite_create("reload");
-    TCase *tests = tcase_create("reload");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = suite_cases(suite, "reload", NULL, NULL, 120);
     tcase_add_test(tests, test_keys_are_read_again_and_removed_ones_are_refused);
     tcase_add_test(tests, test_a_file_that_is_wrong_leaves_the_keys_and_is_logged);
     tcase_add_test(tests, test_a_request_that_is_under_way_keeps_the_key_that_it_came_with);
@@ -406,6 +405,5 @@ Suite *suite_reload(void)
     tcase_add_test(tests, test_certificate_is_read_again_for_new_connections);
     tcase_add_test(tests, test_a_certificate_whose_time_is_over_is_named);
     tcase_add_test(tests, test_without_keys_or_certificate_a_hangup_is_harmless);
-    suite_add_tcase(suite, tests);
     return suite;
 }

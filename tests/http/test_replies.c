@@ -116,11 +116,9 @@ static void set_up(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":1000,")); }
 Suite *suite_replies(void)
 {
     Suite *suite = suite_create("replies");
-    TCase *slow = tcase_create("slow");
-    tcase_add_checked_fixture(slow, set_up, serve_end);
+    TCase *slow = suite_cases(suite, "slow", set_up, serve_end, 0);
     tcase_add_test(slow, test_replies_that_nobody_reads_are_ended_and_their_memory_is_free);
     tcase_add_test(slow, test_reply_that_is_read_too_slowly_is_ended);
     tcase_add_test(slow, test_reply_that_is_read_fast_enough_arrives_whole);
-    suite_add_tcase(suite, slow);
     return suite;
 }

@@ -46,17 +46,6 @@ static void set_up(void)
 
 static void tear_down(void) { scratch_remove(root); }
 
-/* The library stands beside this program. */
-static void find_library(char out[512])
-{
-    char path[400];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    ck_assert_int_gt(length, 0);
-    path[length] = '\0';
-    *strrchr(path, '/') = '\0';
-    snprintf(out, 512, "LD_PRELOAD=%s/held_disk.so", path);
-}
-
 /* A daemon of the instance `own` that adopts the directories of `adopted`, a letter each. */
 static void start(const char *own, const char *adopted)
 {
@@ -67,7 +56,7 @@ static void start(const char *own, const char *adopted)
     const char *const variables[] = {preload, keys != NULL ? list : NULL, NULL};
     snprintf(paths[0], sizeof paths[0], "%s/%s", root, own);
     snprintf(list, sizeof list, "ATTN_API_KEYS=%s", keys_path);
-    find_library(preload);
+    process_preload(preload, "held_disk.so");
     for (size_t i = 0; adopted[i] != '\0'; i++) {
         snprintf(paths[i + 1], sizeof paths[0], "%s/%c", root, adopted[i]);
         arguments[n++] = "--adopt";
@@ -367,9 +356,7 @@ END_TEST
 Suite *suite_restoring(void)
 {
     Suite *suite = suite_create("restoring");
-    TCase *tests = tcase_create("restoring");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "restoring", set_up, tear_down, 240);
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_test(tests, test_request_waits_for_its_session_and_no_other_request_does);
         tcase_add_test(tests, test_a_batch_waits_for_all_of_its_sessions);
@@ -377,6 +364,5 @@ Suite *suite_restoring(void)
         tcase_add_test(tests, test_sessions_that_are_unread_count_for_their_owner);
         tcase_add_test(tests, test_full_adopted_directory_refuses_its_own_sessions_alone);
     }
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -515,8 +515,7 @@ END_TEST
 Suite *suite_revisions(void)
 {
     Suite *suite = suite_create("revisions");
-    TCase *tests = tcase_create("requests");
-    tcase_add_checked_fixture(tests, serve_small, serve_end);
+    TCase *tests = suite_cases(suite, "requests", serve_small, serve_end, 0);
     tcase_add_test(tests, test_a_truncation_that_arrives_again_after_later_steps_changes_nothing);
     tcase_add_test(tests, test_a_truncation_of_another_revision_is_refused);
     tcase_add_test(tests, test_a_truncation_that_arrives_again_of_another_epoch_is_refused);
@@ -532,12 +531,8 @@ Suite *suite_revisions(void)
     tcase_add_test(tests, test_an_end_of_a_sequence_that_arrives_again_leaves_the_next_sequence);
     tcase_add_test(tests,
                    test_a_start_of_a_sequence_that_arrives_again_after_a_truncation_is_refused);
-    suite_add_tcase(suite, tests);
-    TCase *restarts = tcase_create("restarts");
-    tcase_set_timeout(restarts, 120);
-    tcase_add_checked_fixture(restarts, set_up_directory, tear_down_directory);
+    TCase *restarts = suite_cases(suite, "restarts", set_up_directory, tear_down_directory, 120);
     tcase_add_loop_test(restarts, test_a_revision_and_the_last_truncation_outlive_a_restart, 0,
                         (int)(sizeof kept / sizeof kept[0]));
-    suite_add_tcase(suite, restarts);
     return suite;
 }

@@ -336,8 +336,8 @@ END_TEST
 Suite *suite_select(void)
 {
     Suite *suite = suite_create("select");
-    TCase *forms_ = tcase_create("forms"), *sizes = tcase_create("sizes");
-    tcase_add_checked_fixture(forms_, set_up, serve_end);
+    TCase *forms_ = suite_cases(suite, "forms", set_up, serve_end, 0);
+    TCase *sizes = suite_cases(suite, "sizes", set_up, serve_end, 0);
     tcase_add_loop_test(forms_, test_heads_and_rows_are_parts_of_the_whole_maps, 0, FORM_COUNT);
     tcase_add_loop_test(forms_, test_queries_and_outputs_of_heads_are_selected_as_maps_are, 0,
                         FORM_COUNT);
@@ -347,9 +347,6 @@ Suite *suite_select(void)
                         FORM_COUNT);
     tcase_add_loop_test(forms_, test_a_selection_leaves_the_other_outputs_alone, 0, FORM_COUNT);
     tcase_add_test(forms_, test_equal_weights_come_by_their_columns);
-    suite_add_tcase(suite, forms_);
-    tcase_add_checked_fixture(sizes, set_up, serve_end);
     tcase_add_test(sizes, test_the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes);
-    suite_add_tcase(suite, sizes);
     return suite;
 }

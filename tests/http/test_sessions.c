@@ -300,6 +300,9 @@ START_TEST(test_lists_are_short_and_details_come_in_pages_of_64_kib)
 }
 END_TEST
 
+#define DETAILS_6 "details=1&details=1&details=1&details=1&details=1&details=1&"
+#define DETAILS_18 DETAILS_6 DETAILS_6 DETAILS_6 /* 180 characters */
+
 START_TEST(test_wrong_queries_of_the_list_are_refused)
 {
     static const struct {
@@ -311,6 +314,9 @@ START_TEST(test_wrong_queries_of_the_list_are_refused)
                  {"/sessions?limit=01000x", "invalid_value"},
                  {"/sessions?limit=99999999999999999999", "invalid_value"},
                  {"/sessions?after=../x", "invalid_value"},
+                 {"/sessions?after=%2", "invalid_value"},
+                 {"/sessions?%61fter=a", "unknown_field"},
+                 {"/sessions?" DETAILS_18 "after=abcdef", "invalid_value"}, /* is cut */
                  {"/sessions?page=2", "unknown_field"},
                  {"/sessions?details=2", "unknown_field"},
                  {"/sessions?limit", "unknown_field"}};
@@ -404,8 +410,7 @@ END_TEST
 Suite *suite_sessions(void)
 {
     Suite *suite = suite_create("sessions");
-    TCase *one = tcase_create("sessions");
-    tcase_add_checked_fixture(one, serve_small, serve_end);
+    TCase *one = suite_cases(suite, "sessions", serve_small, serve_end, 0);
     tcase_add_test(one, test_created_session_says_what_it_is);
     tcase_add_test(one, test_idle_time_is_in_seconds);
     tcase_add_test(one, test_a_session_that_is_created_again_by_its_key_counts_once);
@@ -421,10 +426,8 @@ Suite *suite_sessions(void)
     tcase_add_test(one, test_lists_are_short_and_details_come_in_pages_of_64_kib);
     tcase_add_test(one, test_wrong_queries_of_the_list_are_refused);
     tcase_add_test(one, test_idle_session_expires_and_a_used_one_does_not);
-    suite_add_tcase(suite, one);
-    TCase *limits = tcase_create("limits");
+    TCase *limits = suite_cases(suite, "limits", NULL, NULL, 0);
     tcase_add_test(limits, test_sessions_beyond_max_sessions_are_refused_until_one_ends);
     tcase_add_test(limits, test_full_pool_refuses_without_a_trace_until_a_session_ends);
-    suite_add_tcase(suite, limits);
     return suite;
 }

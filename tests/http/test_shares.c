@@ -180,11 +180,10 @@ END_TEST
 Suite *suite_shares(void)
 {
     Suite *suite = suite_create("shares");
-    TCase *shares = tcase_create("shares");
+    TCase *shares = suite_cases(suite, "shares", NULL, NULL, 0);
     tcase_add_test(shares, test_unread_replies_of_an_address_leave_another_its_half);
     tcase_add_test(shares, test_a_request_alone_may_be_larger_than_the_share);
     tcase_add_test(shares, test_a_length_beyond_the_share_is_refused_before_its_body);
     tcase_add_test(shares, test_keys_have_shares_of_their_own);
-    suite_add_tcase(suite, shares);
     return suite;
 }

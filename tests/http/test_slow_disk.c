@@ -41,17 +41,6 @@ struct slow {
         [SCRATCH_PATH]; /* of the sessions' directory, and of the file that makes it slow */
 };
 
-/* The library stands beside this program. */
-static void find_library(char out[512])
-{
-    char path[400];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    ck_assert_int_gt(length, 0);
-    path[length] = '\0';
-    *strrchr(path, '/') = '\0';
-    snprintf(out, 512, "LD_PRELOAD=%s/slow_sync.so", path);
-}
-
 static void begin(struct slow *slow, const char *fsync)
 {
     char sessions[96], preload[512], wait[64], file[128];
@@ -59,7 +48,7 @@ static void begin(struct slow *slow, const char *fsync)
     const char *const variables[] = {preload, wait, file, NULL};
     scratch_make(slow->directory);
     snprintf(sessions, sizeof sessions, "%s/sessions", slow->directory);
-    find_library(preload);
+    process_preload(preload, "slow_sync.so");
     snprintf(wait, sizeof wait, "SLOW_SYNC_MS=%d", SYNC_MS);
     snprintf(file, sizeof file, "SLOW_SYNC_FILE=%s/slow", slow->directory);
     daemon_start(&slow->daemon, CONFIG, arguments, variables);
@@ -317,7 +306,7 @@ START_TEST(test_directories_that_cannot_be_flushed_are_named_and_gone_on_with)
     const char *const variables[] = {preload, "NO_DIRECTORY_SYNC=1", NULL};
     scratch_make(directory);
     snprintf(sessions, sizeof sessions, "%s/sessions", directory);
-    find_library(preload);
+    process_preload(preload, "slow_sync.so");
     for (unsigned start = 0; start < 3; start++) {
         struct daemon daemon;
         struct client client;
@@ -337,8 +326,7 @@ END_TEST
 Suite *suite_slow_disk(void)
 {
     Suite *suite = suite_create("slow_disk");
-    TCase *tests = tcase_create("slow_disk");
-    tcase_set_timeout(tests, 240);
+    TCase *tests = suite_cases(suite, "slow_disk", NULL, NULL, 240);
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_loop_test(
             tests, test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk, 0, 3);
@@ -349,6 +337,5 @@ Suite *suite_slow_disk(void)
         tcase_add_test(tests,
                        test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk);
     }
-    suite_add_tcase(suite, tests);
     return suite;
 }

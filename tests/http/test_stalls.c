@@ -257,22 +257,17 @@ static void serve_late(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,"));
 Suite *suite_stalls(void)
 {
     Suite *suite = suite_create("stalls");
-    TCase *plain = tcase_create("plain"), *late = tcase_create("late");
-    TCase *tls = tcase_create("tls");
-    tcase_add_checked_fixture(plain, serve_small, serve_end);
+    TCase *plain = suite_cases(suite, "plain", serve_small, serve_end, 0);
+    TCase *late = suite_cases(suite, "late", serve_late, serve_end, 0);
+    TCase *tls = suite_cases(suite, "tls", begin_tls, end_tls, 0);
     tcase_add_loop_test(plain, test_clients_that_stop_within_a_request_cost_no_time, 0,
                         sizeof stalls / sizeof stalls[0]);
     tcase_add_test(plain, test_a_chunks_line_without_end_is_answered_400_once);
     tcase_add_test(plain, test_chunks_that_come_slowly_with_extensions_are_taken);
-    suite_add_tcase(suite, plain);
-    tcase_add_checked_fixture(late, serve_late, serve_end);
     tcase_add_test(late, test_a_chunks_line_that_fills_the_buffer_ends_the_connection);
-    suite_add_tcase(suite, late);
-    tcase_add_checked_fixture(tls, begin_tls, end_tls);
     tcase_add_loop_test(tls, test_handshakes_that_stop_cost_no_time, 0, 2);
     tcase_add_test(tls, test_handshakes_are_bounded_in_number_and_the_oldest_end_first);
     tcase_add_test(tls, test_handshake_has_half_the_time_of_a_head);
     tcase_add_test(tls, test_daemon_stops_while_clients_are_waited_for);
-    suite_add_tcase(suite, tls);
     return suite;
 }

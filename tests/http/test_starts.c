@@ -155,10 +155,7 @@ END_TEST
 Suite *suite_starts(void)
 {
     Suite *suite = suite_create("starts");
-    TCase *tests = tcase_create("starts");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "starts", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_owners_of_one_id_have_a_session_of_encoder_rows_each, 0, FORMS);
-    suite_add_tcase(suite, tests);
     return suite;
 }

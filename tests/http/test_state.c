@@ -376,9 +376,7 @@ END_TEST
 Suite *suite_state(void)
 {
     Suite *suite = suite_create("state");
-    TCase *tests = tcase_create("state");
-    tcase_add_checked_fixture(tests, set_up, serve_end);
-    tcase_set_timeout(tests, 240);
+    TCase *tests = suite_cases(suite, "state", set_up, serve_end, 240);
     tcase_add_test(tests,
                    test_imported_session_continues_as_the_exported_one_in_another_daemon_too);
     tcase_add_test(tests, test_export_of_an_import_is_the_same_file_but_for_epoch_and_checksum);
@@ -390,6 +388,5 @@ Suite *suite_state(void)
     tcase_add_test(tests, test_state_beyond_max_state_bytes_or_cache_bytes_is_refused);
     tcase_add_test(tests, test_import_is_refused_without_memory_in_flight);
     tcase_add_test(tests, test_exports_beside_steps_are_consistent);
-    suite_add_tcase(suite, tests);
     return suite;
 }

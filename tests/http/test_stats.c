@@ -526,8 +526,7 @@ END_TEST
 Suite *suite_stats(void)
 {
     Suite *suite = suite_create("stats");
-    TCase *stats = tcase_create("stats");
-    tcase_add_checked_fixture(stats, set_up, serve_end);
+    TCase *stats = suite_cases(suite, "stats", set_up, serve_end, 0);
     tcase_add_test(stats, test_heads_made_by_hand_are_named_and_measured);
     tcase_add_test(stats, test_heads_made_of_queries_and_keys_are_named_and_measured);
     tcase_add_test(stats, test_heads_have_one_name_through_layer_prefill_and_decode);
@@ -542,6 +541,5 @@ Suite *suite_stats(void)
                         FORM_COUNT);
     tcase_add_test(stats, test_rows_that_see_nothing_are_not_counted);
     tcase_add_test(stats, test_heads_select_statistics_in_their_order);
-    suite_add_tcase(suite, stats);
     return suite;
 }

@@ -655,9 +655,9 @@ END_TEST
 Suite *suite_tls(void)
 {
     Suite *suite = suite_create("tls");
-    TCase *same = tcase_create("same"), *broken = tcase_create("broken");
-    TCase *starts = tcase_create("starts");
-    tcase_add_checked_fixture(same, begin, end);
+    TCase *same = suite_cases(suite, "same", begin, end, 0);
+    TCase *broken = suite_cases(suite, "broken", begin, end, 0);
+    TCase *starts = suite_cases(suite, "starts", make_files, remove_files, 0);
     tcase_add_test(same, test_url_is_https_and_clients_can_check_the_certificate);
     tcase_add_test(same, test_answers_have_the_bits_of_http);
     tcase_add_test(same, test_large_bodies_and_replies_arrive_whole_however_they_are_split);
@@ -667,7 +667,6 @@ Suite *suite_tls(void)
     tcase_add_test(same, test_chunked_bodies_and_100_continue_work);
     tcase_add_test(same, test_keys_are_asked_for);
     tcase_add_test(same, test_health_check_speaks_tls_where_the_daemon_does);
-    tcase_add_checked_fixture(broken, begin, end);
     tcase_add_test(broken, test_late_body_is_answered_408_within_tls);
     tcase_add_test(broken, test_late_head_is_answered_408_or_closed);
     tcase_add_test(broken, test_body_that_is_too_large_is_answered_413_though_it_is_sent);
@@ -680,11 +679,7 @@ Suite *suite_tls(void)
     tcase_add_test(broken, test_client_that_ends_its_side_after_the_request_is_answered);
     tcase_add_test(broken, test_versions_before_1_2_and_weak_ciphers_are_refused);
     tcase_add_test(broken, test_renegotiation_ends_the_connection);
-    tcase_add_checked_fixture(starts, make_files, remove_files);
     tcase_add_test(starts, test_files_that_are_no_pair_fail_the_check_and_the_start);
     tcase_add_test(starts, test_check_says_when_the_certificate_ends);
-    suite_add_tcase(suite, same);
-    suite_add_tcase(suite, broken);
-    suite_add_tcase(suite, starts);
     return suite;
 }

@@ -322,8 +322,7 @@ END_TEST
 Suite *suite_tree(void)
 {
     Suite *suite = suite_create("tree");
-    TCase *tree = tcase_create("tree");
-    tcase_add_checked_fixture(tree, set_up, serve_end);
+    TCase *tree = suite_cases(suite, "tree", set_up, serve_end, 0);
     tcase_add_loop_test(tree, test_a_tree_gets_what_its_paths_get_and_keeps_nothing, 0,
                         (int)MODELS);
     tcase_add_loop_test(tree, test_the_accepted_path_is_kept_as_if_nothing_had_been_tried, 0,
@@ -331,10 +330,7 @@ Suite *suite_tree(void)
     tcase_add_test(tree, test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensions);
     tcase_add_test(tree, test_a_tree_can_be_kept_and_said_over_all_keys);
     tcase_add_loop_test(tree, test_the_mask_of_a_first_step_is_an_ordinary_one, 0, (int)MODELS);
-    suite_add_tcase(suite, tree);
-    TCase *many = tcase_create("many");
-    tcase_set_timeout(many, 60);
+    TCase *many = suite_cases(suite, "many", NULL, NULL, 60);
     tcase_add_test(many, test_trees_over_many_forks_of_a_long_session_leave_memory_for_each_other);
-    suite_add_tcase(suite, many);
     return suite;
 }

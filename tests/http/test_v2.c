@@ -14,6 +14,7 @@
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
+#include "waiting.h"
 
 #define INFER "/v2/models/tiny/infer"
 
@@ -267,6 +268,7 @@ START_TEST(test_a_timeout_counts_from_the_requests_begin)
              body.length);
     raw_open(&raw, "127.0.0.1", served.port);
     ck_assert(raw_text(&raw, head));
+    ck_assert(raw_readable(&raw, SOON_MS)); /* 100 Continue: the head has been read */
     pause_ms(100);
     ck_assert(raw_send(&raw, body.data, body.length));
     struct raw_answer answer = raw_read(&raw, false, 10000);
@@ -400,8 +402,7 @@ END_TEST
 Suite *suite_v2(void)
 {
     Suite *suite = suite_create("v2");
-    TCase *tests = tcase_create("v2");
-    tcase_add_checked_fixture(tests, serve_small, serve_end);
+    TCase *tests = suite_cases(suite, "v2", serve_small, serve_end, 0);
     tcase_add_test(tests, test_a_start_is_repeatable_by_id_and_position_alone);
     tcase_add_test(tests, test_the_id_of_a_start_is_of_its_own_sequence);
     tcase_add_test(tests, test_an_end_deletes_the_session_after_its_step_and_only_then);
@@ -412,19 +413,12 @@ Suite *suite_v2(void)
     tcase_add_test(tests, test_statistics_count_what_was_computed);
     tcase_add_test(tests, test_items_without_a_layer_are_counted_nowhere);
     tcase_add_test(tests, test_many_sequences_end_at_once);
-    suite_add_tcase(suite, tests);
-    TCase *journal = tcase_create("journal");
-    tcase_add_checked_fixture(journal, begin_journal, end_journal);
+    TCase *journal = suite_cases(suite, "journal", begin_journal, end_journal, 0);
     tcase_add_test(journal, test_starts_and_ends_outlive_a_kill);
     tcase_add_test(journal, test_many_sequences_end_at_once);
-    suite_add_tcase(suite, journal);
-    TCase *keys = tcase_create("keys");
-    tcase_add_checked_fixture(keys, begin_keys, serve_end);
+    TCase *keys = suite_cases(suite, "keys", begin_keys, serve_end, 0);
     tcase_add_test(keys, test_keys_hold_and_sequences_belong_to_them);
-    suite_add_tcase(suite, keys);
-    TCase *deep = tcase_create("deep");
-    tcase_add_checked_fixture(deep, serve_deep, serve_end);
+    TCase *deep = suite_cases(suite, "deep", serve_deep, serve_end, 0);
     tcase_add_test(deep, test_no_reply_but_that_of_infer_is_coded);
-    suite_add_tcase(suite, deep);
     return suite;
 }

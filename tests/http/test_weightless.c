@@ -553,9 +553,7 @@ END_TEST
 Suite *suite_weightless(void)
 {
     Suite *suite = suite_create("weightless");
-    TCase *tests = tcase_create("sessions");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "sessions", set_up, tear_down, 60);
     tcase_add_test(tests, test_steps_and_prefills_without_weights_equal_the_reference);
     tcase_add_test(tests, test_many_sessions_of_one_request_succeed_or_fail_alone);
     tcase_add_test(tests, test_one_row_has_no_dimension_of_tokens);
@@ -570,6 +568,5 @@ Suite *suite_weightless(void)
     tcase_add_test(tests, test_a_session_says_its_shape);
     tcase_add_test(tests, test_shapes_that_cannot_be_are_refused_by_name);
     tcase_add_test(tests, test_rows_of_the_wrong_kind_are_refused);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -260,20 +260,15 @@ END_TEST
 Suite *suite_weights(void)
 {
     Suite *suite = suite_create("weights");
-    TCase *tests = tcase_create("weights"), *sandboxed = tcase_create("sandboxed");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "weights", set_up, tear_down, 60);
+    TCase *sandboxed = suite_cases(suite, "sandboxed", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_a_second_daemon_maps_what_the_first_has_written, 0, 1);
     tcase_add_test(tests, test_of_daemons_that_start_together_one_writes);
     tcase_add_test(tests, test_a_daemon_that_cannot_write_serves_private_weights);
     tcase_add_loop_test(tests, test_a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends, 0, 2);
     tcase_add_test(tests, test_check_says_which_weights_would_be_mapped);
     tcase_add_test(tests, test_a_directory_that_every_user_may_write_to_refuses_the_start);
-    suite_add_tcase(suite, tests);
     tcase_set_tags(sandboxed, "sandbox");
-    tcase_add_checked_fixture(sandboxed, set_up, tear_down);
-    tcase_set_timeout(sandboxed, 60);
     tcase_add_loop_test(sandboxed, test_a_second_daemon_maps_what_the_first_has_written, 1, 2);
-    suite_add_tcase(suite, sandboxed);
     return suite;
 }

@@ -39,7 +39,7 @@ declared() {
         echo "#include \"$header\""
     done >"$work/headers.c"
     gcc -std=c11 -Wall -Wextra -Werror -aux-info "$work/declared" -fsyntax-only "$work/headers.c"
-    sed -nE "s|^/\\* $root/usr/include/.* \\*?(attn_[a-z0-9_]+) \\(.*|\\1|p" "$work/declared" | sort -u
+    sed -nE "/ static /d; s|^/\\* $root/usr/include/.* \\*?(attn_[a-z0-9_]+) \\(.*|\\1|p" "$work/declared" | sort -u
 }
 
 check_symbols() {

@@ -24,6 +24,7 @@
 #include <time.h>
 
 #include "calls.h"
+#include "cases.h"
 #include "encoder.h"
 #include "import.h"
 #include "mirror.h"
@@ -565,11 +566,9 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *suite = suite_create("kill");
-    TCase *tests = tcase_create("kill");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "kill", set_up, tear_down, 0);
     tcase_add_test(tests, test_answered_changes_survive_kills);
     tcase_add_test(tests, test_kill_within_an_import_leaves_no_row_of_it_and_every_other_session);
-    suite_add_tcase(suite, tests);
     return suite;
 }
 

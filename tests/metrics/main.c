@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "cases.h"
 #include "dashboard.h"
 #include "load.h"
 #include "metrics_text.h"
@@ -251,10 +252,8 @@ END_TEST
 static bool run(void)
 {
     Suite *suite = suite_create("metrics");
-    TCase *tests = tcase_create("metrics");
-    tcase_add_checked_fixture(tests, NULL, stop_load);
+    TCase *tests = suite_cases(suite, "metrics", NULL, stop_load, 0);
     tcase_add_test(tests, test_dashboard_and_alerts_have_data);
-    suite_add_tcase(suite, tests);
     return suite_run(suite);
 }
 

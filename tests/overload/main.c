@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "cases.h"
 #include "crowd.h"
 #include "load.h"
 #include "pipeline.h"
@@ -445,15 +446,13 @@ static void end_plain(void)
 static Suite *suite(void)
 {
     Suite *suite = suite_create("overload");
-    TCase *tests = tcase_create("overload");
+    TCase *tests = suite_cases(suite, "overload", NULL, NULL, 0);
     tcase_add_unchecked_fixture(tests, begin, end);
     tcase_add_test(tests, test_overload_keeps_throughput_and_refuses_the_rest_at_once);
     tcase_add_test(tests, test_a_good_client_hardly_notices_hostile_ones);
-    suite_add_tcase(suite, tests);
-    TCase *pipelines = tcase_create("pipelines");
+    TCase *pipelines = suite_cases(suite, "pipelines", NULL, NULL, 0);
     tcase_add_unchecked_fixture(pipelines, begin_plain, end_plain);
     tcase_add_test(pipelines, test_livez_is_answered_in_time_beside_pipelines_of_each_route);
-    suite_add_tcase(suite, pipelines);
     return suite;
 }
 

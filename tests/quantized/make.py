@@ -135,12 +135,12 @@ def fp8_codes(out, size):
     return ("F8_E4M3", codes.astype(np.uint8), (out, size)), e4m3()[codes]
 
 
-def fp8(out, size, block=None, scale=".weight_scale"):
+def fp8(out, size, block=None, scale=".weight_scale", activation=".input_scale"):
     """One scale, or one for each block."""
     codes, values = fp8_codes(out, size)
     if block is None:
         scales = f32(0.02)
-        return {".weight": codes, scale: scales, ".input_scale": f32(0.5)}, values * scales
+        return {".weight": codes, scale: scales, activation: f32(0.5)}, values * scales
     rows, columns = np.arange(out) // block[0], np.arange(size) // block[1]
     scales = scales_of((rows[-1] + 1, columns[-1] + 1), np.float32)
     return {".weight": codes, scale: scales}, values * scales[rows][:, columns]
@@ -281,6 +281,8 @@ def main():
                                                "model.layers.0.self_attn.k_proj":
                                                {"group_size": 8, "bits": 6}}},
           lambda i, *s: mlx(*s, 6, 8) if i == 1 else mlx(*s, 3, 16))
+    model("fp8_one_inverse", LLAMA, said("fp8", activation_scheme="static", weight_block_size=None),
+          lambda i, *s: fp8(*s, None, ".weight_scale_inv", ".activation_scale"))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """One attention layer in float64, straight from its definition.
 
 A layer is a namespace made by families.layer(): heads, kv_heads, head_dim, scale, causal, window,
-softcap, sinks, rope (a rule of rope.py or None), norm ("rms" or "layer"), norm_eps, alibi ("bloom", "falcon" or None),
-buckets (t5's relative positions or None), and `weights`, a dict by role of float64 arrays, every
-linear one as [in, out].
+softcap, sinks, rope (a rule of rope.py or None), norm ("rms" or "layer"), norm_eps, alibi ("bloom",
+"falcon" or None), relative_key (BERT's kind or None), buckets (t5's relative positions or None),
+and `weights`, a dict by role of float64 arrays, every linear one as [in, out].
 """
 import math
 
@@ -98,6 +98,12 @@ def scores(layer, q, k, queries, mask):
     raw = q @ k.swapaxes(-1, -2)
     if layer.alibi == "falcon":
         return (raw + alibi_bias(layer, mask)) * layer.scale
+    if layer.relative_key:
+        table = layer.weights["distances"]
+        rows = table[queries[:, None] - np.arange(k.shape[2])[None, :] + len(table) // 2]
+        raw += np.einsum("bhtd,tsd->bhts", q, rows)
+        if layer.relative_key == "relative_key_query":
+            raw += np.einsum("bhsd,tsd->bhts", k, rows)
     raw *= layer.scale
     if layer.softcap:
         raw = layer.softcap * np.tanh(raw / layer.softcap)

@@ -197,6 +197,10 @@ BERT_KEYS = dict(hidden_size=24, num_attention_heads=4, num_hidden_layers=2, int
                  layer_norm_eps=1e-5, max_position_embeddings=514, type_vocab_size=1,
                  position_embedding_type="absolute", pad_token_id=1)
 
+BERT_DECOYS = encoder_decoys("bert.", 24, "embeddings.word_embeddings.weight",
+                             "encoder.layer.%d.attention.output.LayerNorm.weight",
+                             "encoder.layer.%d.intermediate.dense.weight")
+
 CONFIGS = {
     "mistral": spec(mistral(5), llama_decoys(24), MISTRAL, notes="heads * head_dim is not width"),
     "mistral_full": spec(mistral(None), llama_decoys(24), MISTRAL, notes="no window"),
@@ -413,4 +417,27 @@ CONFIGS = {
         chatglm(rope_ratio=500), CHATGLM_DECOYS,
         published("THUDM/glm-4-9b-chat", "modeling_chatglm.py"),
         notes="as chatglm, the base being 500 times 10000"),
+    "bert_relative_key": spec(
+        config("bert", "BertModel", **{**BERT_KEYS, "max_position_embeddings": 20,
+                                       "position_embedding_type": "relative_key"}),
+        BERT_DECOYS, model_files("bert", OLD),
+        notes="score (q_i.(k_j + R)) / sqrt(d), R row i - j + 19 of the layer's table"),
+    "bert_relative_key_query": spec(
+        config("bert", "BertLMHeadModel", **{**BERT_KEYS, "max_position_embeddings": 80,
+                                             "is_decoder": True,
+                                             "position_embedding_type": "relative_key_query"}),
+        BERT_DECOYS, model_files("bert", OLD),
+        notes="score (q_i.k_j + (q_i + k_j).R) / sqrt(d), R row i - j + 79; causal"),
+    "openai_gpt": spec(
+        config("openai-gpt", "OpenAIGPTLMHeadModel", n_embd=24, n_head=4, n_layer=2, n_ctx=64,
+               n_positions=64, n_special=0, predict_special_tokens=True, afn="gelu",
+               attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1, layer_norm_epsilon=1e-5),
+        decoys(24, "tokens_embed.weight", "h.%d.ln_1.weight"), model_files("openai", NEW),
+        notes="as gpt2"),
+    "ctrl": spec(
+        config("ctrl", "CTRLLMHeadModel", n_embd=24, n_head=4, n_layer=2, n_ctx=64,
+               n_positions=64, dff=8, attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1,
+               layer_norm_epsilon=1e-6),
+        decoys(24, "transformer.w.weight", "transformer.h.%d.layernorm1.weight"),
+        model_files("ctrl", NEW), notes="maps Wq, Wk, Wv and dense, with biases"),
 }

@@ -35,7 +35,11 @@ NAMES = {
     "distilbert": {"at": "distilbert.transformer.layer.%d.attention.", "q": "q_lin", "k": "k_lin",
                    "v": "v_lin", "o": "out_lin"},
     "gpt2": {"at": "h.%d.attn.", "qkv": "c_attn", "o": "c_proj"},
+    "openai-gpt": {"at": "h.%d.attn.", "qkv": "c_attn", "o": "c_proj"},
+    "ctrl": {"at": "transformer.h.%d.multi_head_attention.", "q": "Wq", "k": "Wk", "v": "Wv",
+             "o": "dense"},
 }
+COLUMNS = ("gpt2", "openai-gpt")  # whose weights are stored input-major
 T5_AT = {("encoder", "self_attention"): "encoder.block.%d.layer.0.SelfAttention.",
          ("decoder", "self_attention"): "decoder.block.%d.layer.0.SelfAttention.",
          ("decoder", "cross_attention"): "decoder.block.%d.layer.1.EncDecAttention."}
@@ -47,7 +51,8 @@ BIASES = {
     "gemma2": ("attention_bias", False), "gpt_oss": ("attention_bias", True),
     "gpt_neox": ("attention_bias", True), "falcon": ("bias", False), "opt": ("enable_bias", True),
     "phi": (True, True), "bloom": (True, True), "bert": (True, True), "roberta": (True, True),
-    "distilbert": (True, True), "gpt2": (True, True), "qwen2": (True, False),
+    "distilbert": (True, True), "gpt2": (True, True), "openai-gpt": (True, True),
+    "ctrl": (True, True), "qwen2": (True, False),
     "mimo": (True, False), "qwen": (True, False), "chatglm": (True, False),
 }
 ENCODERS = ("bert", "roberta", "distilbert")
@@ -81,10 +86,16 @@ def biases(config):
     return qkv, out
 
 
+def relative_key(config):
+    """BERT's relative keys: "relative_key", "relative_key_query" or None."""
+    kind = config.get("position_embedding_type", "absolute")
+    return kind if kind.startswith("relative") else None
+
+
 def qkv_order(config):
     """How the rows (columns, in gpt2) of a fused tensor lie: blocks, or groups of heads."""
     family = config["model_type"]
-    if family in ("gpt2", "phi3", "baichuan", "qwen", "chatglm"):
+    if family in (*COLUMNS, "phi3", "baichuan", "qwen", "chatglm"):
         return "blocks"
     if family == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
         return "blocks"
@@ -106,7 +117,7 @@ def parts(config, index, stack=None, kind="self_attention"):
             continue
         size = (rows[role], q if role == "o" else s.width)
         found[role + ".weight"] = at + names[role] + ".weight", \
-            size[::-1] if family == "gpt2" else size
+            size[::-1] if family in COLUMNS else size
         if out_bias if role == "o" else qkv_bias:
             found[role + ".bias"] = at + names[role] + ".bias", (rows[role],)
     if family in ("qwen3", "gemma3_text"):
@@ -115,6 +126,9 @@ def parts(config, index, stack=None, kind="self_attention"):
     if family == "cohere" and config["use_qk_norm"]:
         found["q_norm"] = at + "q_norm.weight", (s.heads, s.head_dim)
         found["k_norm"] = at + "k_norm.weight", (s.kv_heads, s.head_dim)
+    if relative_key(config):
+        found["distances"] = at + "self.distance_embedding.weight", \
+            (2 * config["max_position_embeddings"] - 1, s.head_dim)
     if family == "gpt_oss":
         found["sinks"] = at + "sinks", (s.heads,)
     if family == "t5" and kind == "self_attention":
@@ -146,7 +160,7 @@ def weights(config, tensors, named):
     found = {}
     for role, (name, _) in named.items():
         array = find(tensors, name).astype(np.float64)
-        if role.endswith(".weight") and config["model_type"] != "gpt2":
+        if role.endswith(".weight") and config["model_type"] not in COLUMNS:
             array = array.T
         if role.startswith("qkv"):
             suffix = role[3:]
@@ -200,7 +214,7 @@ def has_alibi(config):
 def rope_rule(config, index):
     """The rotary rule of a layer, for rope.py, or None."""
     family, s = config["model_type"], shape(config)
-    if family in ("bloom", "opt", "t5", "gpt2", *ENCODERS) or has_alibi(config):
+    if family in ("bloom", "opt", "t5", "ctrl", *COLUMNS, *ENCODERS) or has_alibi(config):
         return None
     fraction = {"phi": 0.5, "gpt_neox": 0.25, "chatglm": 0.5}.get(family, 1.0)
     fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
@@ -231,7 +245,8 @@ def layer(config, tensors, index, stack=None, kind="self_attention"):
     t5_self = family == "t5" and kind == "self_attention"
     return Namespace(
         heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim, scale=scale(config, index),
-        causal=family not in ENCODERS and not both_ways and kind == "self_attention",
+        causal=config.get("is_decoder", family not in ENCODERS) and not both_ways and
+        kind == "self_attention", relative_key=relative_key(config),
         window=window(config, index), softcap=config.get("attn_logit_softcapping"),
         sinks=family == "gpt_oss", rope=rope_rule(config, index),
         norm="layer" if family == "cohere" else "rms",

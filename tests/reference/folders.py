@@ -105,6 +105,9 @@ CASES = {
     "gemma3_bidirectional": plain_encoder(15),
     "exaone": usual(), "baichuan": usual(), "baichuan_alibi": usual(rope=False), "qwen": usual(),
     "chatglm": usual(), "chatglm_ratio": rope_cases(),
+    "bert_relative_key": plain_encoder(15), "bert_relative_key_query": usual(14, rope=False) +
+    [case("layer1_far", 1, 70, 1, 66)],
+    "openai_gpt": usual(rope=False), "ctrl": usual(rope=False),
 }
 
 

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "caller.h"
+#include "cases.h"
 #include "proxy.h"
 #include "suite_run.h"
 #include "tensors.h"
@@ -473,10 +474,9 @@ END_TEST
 static bool run(void)
 {
     Suite *suite = suite_create("retry");
-    TCase *tests = tcase_create("retry");
+    TCase *tests = suite_cases(suite, "retry", NULL, NULL, 0);
     tcase_add_test(tests, test_retries_and_late_requests_lose_and_double_nothing);
     tcase_add_test(tests, test_callers_without_revisions_lose_rows);
-    suite_add_tcase(suite, tests);
     return suite_run(suite);
 }
 

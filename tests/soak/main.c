@@ -28,6 +28,7 @@
 
 #include "binary.h"
 #include "calls.h"
+#include "cases.h"
 #include "raw.h"
 #include "samples.h"
 #include "suite_run.h"
@@ -527,9 +528,8 @@ END_TEST
 static bool run(void)
 {
     Suite *suite = suite_create("soak");
-    TCase *tests = tcase_create("soak");
+    TCase *tests = suite_cases(suite, "soak", NULL, NULL, 0);
     tcase_add_test(tests, test_ten_minutes_of_mixed_load_leak_nothing);
-    suite_add_tcase(suite, tests);
     return suite_run(suite);
 }
 

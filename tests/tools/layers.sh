@@ -22,7 +22,7 @@ cd "$(dirname "$0")/../.."
 homes() {
     cat <<'TABLE'
 include <dlfcn.h>|lib/kernels/gemm.c
-include <nettle/|lib/files/checksum.[ch] server/config/keys.c
+include <nettle/|lib/files/checksum.[ch] server/config/keys.c server/api/inputs.c
 include <gnutls/|server/http/tls.c server/command_health.c
 include <microhttpd.h>|server/http/*
 include <[a-z0-9]*intrin.h>|lib/kernels/avx*

@@ -4,9 +4,10 @@
 #   tests/tools/run.sh [build/attnd]
 #
 # Starts the daemon on config/attnd.json, waits until it is ready, posts an /attend, a prefill, three
-# /decode steps and rows of a sentence for a trained head with curl, prints requests and replies, and leaves the daemon serving until
-# Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the requests.  ATTN_PORT and the other ATTN_* variables
-# reach the daemon as usual; the address is read from the daemon's ready line.
+# /decode steps and rows of a sentence for a trained head with curl, prints requests and replies, and
+# leaves the daemon serving until Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the requests.  ATTN_PORT
+# and the other ATTN_* variables reach the daemon as usual; the address is read from the daemon's
+# ready line.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -65,14 +66,18 @@ rows() { # count, seed
     awk -v rows="$1" -v seed="$2" -v width="$width" -f tests/tools/rows.awk
 }
 
-# Posts a body; prints the request and the reply.
-post() { # path, body
+# Posts a body; prints the request, of a file its name, and the reply.
+post() { # path, body or @FILE
     local reply status
     echo
     echo "POST $1"
-    awk -f tests/tools/pretty.awk <<<"$2"
+    if [ "${2:0:1}" = @ ]; then
+        echo "    $2"
+    else
+        awk -f tests/tools/pretty.awk <<<"$2"
+    fi
     reply=$(curl -sS --max-time 30 -H 'Content-Type: application/json' -w '\n%{http_code}' \
-        --data-binary @- "$url$1" <<<"$2")
+        --data-binary "$2" "$url$1")
     status=${reply##*$'\n'}
     echo "Reply: HTTP $status"
     awk -f tests/tools/pretty.awk <<<"${reply%$'\n'*}"
@@ -101,7 +106,7 @@ show() {
     echo
     echo "3. A trained model, examples/demo: in a sentence that occurs again this head attends to what"
     echo "   followed the last time (target_hits)."
-    post /attend "$(cat examples/demo/sentence.json)"
+    post /attend @examples/demo/sentence.json
 }
 
 start

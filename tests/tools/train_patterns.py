@@ -18,7 +18,6 @@ Needs torch 1.13 or later (Debian: python3-torch).  Not part of any test.
 import argparse
 import pathlib
 import sys
-import time
 
 import numpy
 import torch
@@ -85,13 +84,8 @@ def targets_of(pattern, ids):
 
 def train_on(decoder, text, chosen):
     """Takes the steps; prints the loss."""
-    chance, begin = numpy.random.default_rng(chosen.seed), time.monotonic()
-
-    def told(step, loss):
-        if step % 200 == 0 or step == chosen.steps:
-            print(f"step {step}: loss {loss:.3f}, {time.monotonic() - begin:.0f} s", flush=True)
-
-    train(decoder, chosen.steps, lambda: batch_of(chance, text), 4e-3, told)
+    chance = numpy.random.default_rng(chosen.seed)
+    train(decoder, chosen.steps, lambda: batch_of(chance, text), 4e-3, 200)
 
 
 def report(decoder, text, seed):

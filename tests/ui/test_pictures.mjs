@@ -269,16 +269,16 @@ test("induction and brackets are told by the tokens, from half of the weight on"
     const repeated = "a b c d a b c d".split(" ");
     const again = [-1, -1, -1, -1, 1, 2, 3, 4];
     const stats = { pattern: "focused" };
-    assert.equal(patternOf(stats, mapOf(again, 0.6), repeated), "induction");
-    assert.equal(patternOf(stats, mapOf(again, 0.4), repeated), "focused");
-    assert.equal(patternOf({ pattern: "sink" }, mapOf(again, 0.6), repeated), "sink");
-    assert.equal(patternOf(stats, mapOf(again.slice(0, 7), 0.6), repeated.slice(0, 7)), "focused",
+    assert.equal(patternOf(stats, mapOf(again, 0.6), { keyLabels: repeated }), "induction");
+    assert.equal(patternOf(stats, mapOf(again, 0.4), { keyLabels: repeated }), "focused");
+    assert.equal(patternOf({ pattern: "sink" }, mapOf(again, 0.6), { keyLabels: repeated }), "sink");
+    assert.equal(patternOf(stats, mapOf(again.slice(0, 7), 0.6), { keyLabels: repeated.slice(0, 7) }), "focused",
         "three repeated tokens tell nothing");
-    assert.equal(patternOf(stats, null, repeated), "focused", "no weights");
+    assert.equal(patternOf(stats, null, { keyLabels: repeated }), "focused", "no weights");
     const nested = "x ( y [ z ] w ) v".split(" ");
     assert.deepEqual(brackets(nested), [-1, -1, 1, 1, 3, 3, 1, 1, -1]);
     assert.deepEqual(brackets([")", " (", "Ġ["]), [-1, -1, 1]);
-    assert.equal(patternOf(stats, mapOf(brackets(nested), 0.7), nested), "bracket");
+    assert.equal(patternOf(stats, mapOf(brackets(nested), 0.7), { keyLabels: nested }), "bracket");
 });
 
 test("statistics of a query's own place are not told where keys are other tokens", () => {

@@ -5,6 +5,7 @@
 #include <check.h>
 
 #include "attn.h"
+#include "cases.h"
 #include "scratch.h"
 
 #define GOLDEN "tests/golden/" /* tests run from the top of the tree */
@@ -25,16 +26,16 @@
     "{\"factor\":32.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0," \
     "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}"
 
-TCase *tcase_config(void);
-TCase *tcase_defaults(void);
-TCase *tcase_hybrids(void);
-TCase *tcase_families(void);
-TCase *tcase_layouts(void);
-TCase *tcase_published(void);
-TCase *tcase_encoders(void);
-TCase *tcase_stacks(void);
-TCase *tcase_checkpoint(void);
-TCase *tcase_random(void);
+void cases_of_config(Suite *suite);
+void cases_of_defaults(Suite *suite);
+void cases_of_hybrids(Suite *suite);
+void cases_of_families(Suite *suite);
+void cases_of_layouts(Suite *suite);
+void cases_of_published(Suite *suite);
+void cases_of_encoders(Suite *suite);
+void cases_of_stacks(Suite *suite);
+void cases_of_checkpoint(Suite *suite);
+void cases_of_random(Suite *suite);
 
 /* Opens or loads what must be good. */
 struct attn_model *cases_open(const char *where, const struct attn_model_options *options);

@@ -428,11 +428,9 @@ START_TEST(test_checkpoint_that_is_cut_short_while_it_loads_is_an_error)
 }
 END_TEST
 
-TCase *tcase_checkpoint(void)
+void cases_of_checkpoint(Suite *suite)
 {
-    TCase *tcase = tcase_create("checkpoint");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    TCase *tcase = suite_cases(suite, "checkpoint", setup, teardown, 60);
     tcase_add_loop_test(tcase, test_model_refuses_tensors_that_disagree_with_the_configuration, 0,
                         sizeof disagreeing / sizeof disagreeing[0]);
     tcase_add_test(tcase, test_model_shape_mismatch_names_both_shapes);
@@ -450,5 +448,4 @@ TCase *tcase_checkpoint(void)
                         0, sizeof harmful / sizeof harmful[0]);
     tcase_add_test(tcase, test_checkpoint_reads_names_in_capitals_as_those_in_small_letters);
     tcase_add_test(tcase, test_checkpoint_that_is_cut_short_while_it_loads_is_an_error);
-    return tcase;
 }

@@ -254,9 +254,8 @@ static const struct {
      "scale_attn_by_inverse_layer_idx"},
     {GPT2 ",\"add_cross_attention\":true}", ATTN_UNSUPPORTED, "add_cross_attention"},
     {GPT2 ",\"rope_theta\":10000}", ATTN_UNSUPPORTED, "rope_theta"},
-    {BERT ",\"position_embedding_type\":\"relative_key\"}", ATTN_UNSUPPORTED,
-     "position_embedding_type"},
-    {BERT ",\"position_embedding_type\":\"relative_key_query\"}", ATTN_UNSUPPORTED,
+    {BERT ",\"position_embedding_type\":\"rotary\"}", ATTN_UNSUPPORTED, "position_embedding_type"},
+    {BERT ",\"position_embedding_type\":\"relative_keys\"}", ATTN_UNSUPPORTED,
      "position_embedding_type"},
     {BERT ",\"is_encoder_decoder\":true}", ATTN_UNSUPPORTED, "is_encoder_decoder"},
     {LLAMA ",\"head_dim\":15}", ATTN_UNSUPPORTED, "head_dim"},
@@ -327,6 +326,27 @@ static const struct {
     {DECODER("qwen2") ",\"num_key_value_heads\":2,\"use_sliding_window\":true,\"is_causal\":false}",
      ATTN_UNSUPPORTED, "is_causal"},
     {DECODER("qwen3_moe") ",\"qkv_bias\":true}", ATTN_UNSUPPORTED, "qkv_bias"},
+    {DECODER("qwen3_moe") ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
+                          "[\"full_attention\",\"sliding_attention\"]}",
+     ATTN_UNSUPPORTED, "layer_types"},
+    {DECODER("gpt_oss") ",\"num_key_value_heads\":2,\"rope_scaling\":null}", ATTN_UNSUPPORTED,
+     "rope_scaling"},
+    {DECODER("gpt_oss") ",\"num_key_value_heads\":2,\"rope_parameters\":null}", ATTN_UNSUPPORTED,
+     "rope_parameters"},
+    {DECODER("longformer") ",\"attention_window\":[4]}", ATTN_MALFORMED, "attention_window"},
+    {DECODER("longformer") ",\"attention_window\":[4,0]}", ATTN_OUT_OF_RANGE, "attention_window"},
+    {DECODER("longformer") ",\"attention_window\":[4,7]}", ATTN_OUT_OF_RANGE, "attention_window"},
+    {DECODER("longformer") ",\"attention_window\":7}", ATTN_OUT_OF_RANGE, "attention_window"},
+    {DECODER("longformer") ",\"attention_window\":\"4\"}", ATTN_MALFORMED, "attention_window"},
+    {DECODER("bert") ",\"position_embedding_type\":\"relative_key\"}", ATTN_OUT_OF_RANGE,
+     "max_position_embeddings"},
+    {DECODER("bert") ",\"position_embedding_type\":\"relative_key\",\"max_position_embeddings\":"
+                     "4097}",
+     ATTN_OUT_OF_RANGE, "max_position_embeddings"},
+    {DECODER("doge") ",\"num_key_value_heads\":2,\"sliding_window\":8}", ATTN_UNSUPPORTED,
+     "sliding_window"},
+    {DECODER("doge") ",\"num_key_value_heads\":2,\"keep_window_size\":0}", ATTN_OUT_OF_RANGE,
+     "keep_window_size"},
     {DECODER("hunyuan_v1_dense") ",\"use_cla\":true}", ATTN_UNSUPPORTED, "use_cla"},
     {DECODER("cohere2") ",\"position_embedding_type\":\"alibi\"}", ATTN_UNSUPPORTED,
      "position_embedding_type"},
@@ -546,6 +566,8 @@ START_TEST(test_config_slides_where_its_family_says)
          ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
          {false, true}},
         {"{\"model_type\":\"smollm3\"," SIZES SLIDING ",\"no_rope_layers\":[0,1]}", {true, false}},
+        {"{\"model_type\":\"smollm3\"," SIZES SLIDING ",\"no_rope_layer_interval\":2}",
+         {false, true}},
     };
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
         for (size_t layer = 0; layer < 2; layer++) {
@@ -558,10 +580,9 @@ START_TEST(test_config_slides_where_its_family_says)
 }
 END_TEST
 
-TCase *tcase_config(void)
+void cases_of_config(Suite *suite)
 {
-    TCase *tcase = tcase_create("config");
-    tcase_set_timeout(tcase, 60);
+    TCase *tcase = suite_cases(suite, "config", NULL, NULL, 60);
     tcase_add_loop_test(tcase, test_config_of_published_models_resolves, 0,
                         sizeof published / sizeof published[0]);
     tcase_add_test(tcase, test_config_reads_llama3_scaling);
@@ -575,5 +596,4 @@ TCase *tcase_config(void)
     tcase_add_test(tcase, test_config_slides_where_its_family_says);
     tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
     tcase_add_test(tcase, test_config_refuses_more_than_16_mebibytes);
-    return tcase;
 }

@@ -191,6 +191,7 @@ static const struct {
      "num_key_value_heads=8 head_dim=128 rope_theta=1e4 attention_bias=true "
      "attention_out_bias=false"},
     {"diffllama", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
+    {"doge", NULL, NULL, "rope_theta=10000 keep_window_size=2048 rms_norm_eps=1e-6"},
     {"mimo", NULL, NULL, "num_key_value_heads=32 rope_theta=10000"},
     {"mimo_v2_flash", NULL, NULL, "rope_theta=5e6 swa_rope_theta=10000"},
     {"hunyuan_v1_dense", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
@@ -460,10 +461,9 @@ START_TEST(test_model_defaults_of_every_family_are_documented)
 }
 END_TEST
 
-TCase *tcase_defaults(void)
+void cases_of_defaults(Suite *suite)
 {
-    TCase *tcase = tcase_create("defaults");
+    TCase *tcase = suite_cases(suite, "defaults", NULL, NULL, 0);
     tcase_add_loop_test(tcase, test_model_defaults_are_the_documented_ones, 0, NUM_DOCUMENTED);
     tcase_add_test(tcase, test_model_defaults_of_every_family_are_documented);
-    return tcase;
 }

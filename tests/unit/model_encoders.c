@@ -383,10 +383,10 @@ static const struct {
     const char *text, *key;
     enum attn_status status;
 } refused[] = {
-    {SMALL("xlm-roberta") "\"position_embedding_type\":\"relative_key\"}",
-     "position_embedding_type", ATTN_UNSUPPORTED},
-    {SMALL("camembert") "\"position_embedding_type\":\"relative_key_query\"}",
-     "position_embedding_type", ATTN_UNSUPPORTED},
+    {SMALL("xlm-roberta") "\"position_embedding_type\":\"rotary\"}", "position_embedding_type",
+     ATTN_UNSUPPORTED},
+    {SMALL("camembert") "\"position_embedding_type\":\"relative_keys\"}", "position_embedding_type",
+     ATTN_UNSUPPORTED},
     {SMALL("electra") "\"add_cross_attention\":true}", "add_cross_attention", ATTN_UNSUPPORTED},
     {SMALL("ernie") "\"sliding_window\":8}", "sliding_window", ATTN_UNSUPPORTED},
     {SMALL("albert") "\"inner_group_num\":2}", "inner_group_num", ATTN_UNSUPPORTED},
@@ -651,10 +651,9 @@ END_TEST
 
 #define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 
-TCase *tcase_encoders(void)
+void cases_of_encoders(Suite *suite)
 {
-    TCase *tcase = tcase_create("encoders");
-    tcase_set_timeout(tcase, 60);
+    TCase *tcase = suite_cases(suite, "encoders", NULL, NULL, 60);
     tcase_add_loop_test(tcase, test_config_of_every_encoder_is_read_with_all_its_published_keys, 0,
                         COUNT(published));
     tcase_add_loop_test(tcase, test_config_of_encoder_refuses_what_changes_its_mathematics_by_name,
@@ -668,5 +667,4 @@ TCase *tcase_encoders(void)
         tcase, test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three);
     tcase_add_test(tcase, test_model_counts_a_table_that_layers_share_once);
     tcase_add_test(tcase, test_model_of_shared_layers_keeps_their_weights_once);
-    return tcase;
 }

@@ -242,7 +242,6 @@ static const struct {
          "\"type\":\"longrope\",\"original_max_position_embeddings\":16," LISTS) "}",
      ATTN_ROPE_LONGROPE, 0, 16, 1.2247448713915890},
     {CONFIG("gpt_oss", "512", "16", "2") "}", ATTN_ROPE_YARN, 32, 131072, 1.3465735902799727},
-    {CONFIG("gpt_oss", "512", "16", "2") ",\"rope_scaling\":null}", ATTN_ROPE_DEFAULT, 0, 0, 1},
     {CONFIG("gpt_neox", "512", "8", "2") ROPE_SCALING("\"type\":\"linear\",\"factor\":3") "}",
      ATTN_ROPE_LINEAR, 3, 0, 1},
 };
@@ -351,7 +350,7 @@ static const struct {
     {CONFIG("phi3", "512", "8", "2") ",\"attention_bias\":true}", NULL, ATTN_UNSUPPORTED,
      "attention_bias"},
     {CONFIG("qwen2", "512", "32", "2") ",\"use_mrope\":true}", NULL, ATTN_UNSUPPORTED, "use_mrope"},
-    {CONFIG("roberta", "512", "8", "2") ",\"position_embedding_type\":\"relative_key\"}", NULL,
+    {CONFIG("roberta", "512", "8", "2") ",\"position_embedding_type\":\"rotary\"}", NULL,
      ATTN_UNSUPPORTED, "position_embedding_type"},
     {"{\"model_type\":\"gptj\",\"n_embd\":512,\"n_head\":4,\"n_layer\":2,"
      "\"scale_attn_weights\":false}",
@@ -453,10 +452,9 @@ START_TEST(test_family_refuses_by_name)
 }
 END_TEST
 
-TCase *tcase_families(void)
+void cases_of_families(Suite *suite)
 {
-    TCase *tcase = tcase_create("families");
-    tcase_set_timeout(tcase, 60);
+    TCase *tcase = suite_cases(suite, "families", NULL, NULL, 60);
     tcase_add_loop_test(tcase, test_family_means_what_its_configuration_class_means, 0,
                         sizeof meanings / sizeof meanings[0]);
     tcase_add_test(tcase, test_family_fields_that_only_one_has);
@@ -468,5 +466,4 @@ TCase *tcase_families(void)
     tcase_add_test(tcase, test_rope_parameters_may_differ_by_layer_type);
     tcase_add_test(tcase, test_rope_settings_do_not_depend_on_the_order_of_keys);
     tcase_add_loop_test(tcase, test_family_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
-    return tcase;
 }

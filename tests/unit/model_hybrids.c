@@ -126,13 +126,12 @@ END_TEST
 
 #define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 
-TCase *tcase_hybrids(void)
+void cases_of_hybrids(Suite *suite)
 {
-    TCase *tcase = tcase_create("hybrids");
+    TCase *tcase = suite_cases(suite, "hybrids", NULL, NULL, 0);
     tcase_add_loop_test(tcase, test_hybrid_layers_are_those_that_the_configuration_says, 0,
                         COUNT(hybrids));
     tcase_add_loop_test(tcase, test_hybrid_configurations_that_contradict_themselves_are_refused, 0,
                         COUNT(refused));
     tcase_add_test(tcase, test_hybrid_keys_say_which_of_two_models_it_is);
-    return tcase;
 }

@@ -436,11 +436,9 @@ START_TEST(test_layout_loads_every_reference_checkpoint)
 }
 END_TEST
 
-TCase *tcase_layouts(void)
+void cases_of_layouts(Suite *suite)
 {
-    TCase *tcase = tcase_create("layouts");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    TCase *tcase = suite_cases(suite, "layouts", setup, teardown, 60);
     tcase_add_loop_test(tcase, test_layout_grouped_goes_round_by_kv_head, 0,
                         sizeof falcons / sizeof falcons[0]);
     tcase_add_test(tcase, test_layout_plain_has_queries_first_then_keys_then_values);
@@ -453,5 +451,4 @@ TCase *tcase_layouts(void)
     tcase_add_test(tcase, test_layout_reads_norms_and_sinks);
     tcase_add_test(tcase, test_layout_refuses_sinks_and_norms_beyond_bounds);
     tcase_add_test(tcase, test_layout_loads_every_reference_checkpoint);
-    return tcase;
 }

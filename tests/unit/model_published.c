@@ -339,13 +339,11 @@ START_TEST(test_config_of_pinned_files_means_what_they_say)
 }
 END_TEST
 
-TCase *tcase_published(void)
+void cases_of_published(Suite *suite)
 {
-    TCase *tcase = tcase_create("published");
-    tcase_set_timeout(tcase, 60);
+    TCase *tcase = suite_cases(suite, "published", NULL, NULL, 60);
     tcase_add_test(tcase, test_config_of_quantised_weights_says_their_blocks);
     tcase_add_loop_test(tcase, test_config_of_every_family_is_read_with_its_published_keys, 0,
                         sizeof published / sizeof published[0]);
     tcase_add_test(tcase, test_config_of_pinned_files_means_what_they_say);
-    return tcase;
 }

@@ -353,10 +353,9 @@ START_TEST(test_random_stream_is_pinned)
 }
 END_TEST
 
-TCase *tcase_random(void)
+void cases_of_random(Suite *suite)
 {
-    TCase *tcase = tcase_create("random");
-    tcase_set_timeout(tcase, 60);
+    TCase *tcase = suite_cases(suite, "random", NULL, NULL, 60);
     tcase_add_test(tcase, test_random_mixer_is_splitmix64);
     tcase_add_test(tcase, test_random_model_resolves_its_configuration);
     tcase_add_test(tcase, test_model_of_a_dtype_that_does_not_exist_is_refused);
@@ -368,5 +367,4 @@ TCase *tcase_random(void)
     tcase_add_test(tcase, test_random_layers_that_read_another_have_its_keys_and_values);
     tcase_add_test(tcase, test_random_layers_refuse_to_read_others_where_no_layer_can);
     tcase_add_test(tcase, test_random_stream_is_pinned);
-    return tcase;
 }

@@ -269,9 +269,9 @@ END_TEST
 
 #define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 
-TCase *tcase_stacks(void)
+void cases_of_stacks(Suite *suite)
 {
-    TCase *tcase = tcase_create("stacks");
+    TCase *tcase = suite_cases(suite, "stacks", NULL, NULL, 0);
     tcase_add_loop_test(tcase, test_config_of_stacks_refuses_what_is_not_computed_by_name, 0,
                         COUNT(refused));
     tcase_add_test(tcase, test_config_of_nllb_has_three_stacks);
@@ -282,5 +282,4 @@ TCase *tcase_stacks(void)
     tcase_add_test(tcase, test_model_of_divided_layers_has_each_in_one_stack);
     tcase_add_test(tcase, test_model_counts_a_table_of_each_layer_for_each);
     tcase_add_test(tcase, test_model_fingerprint_tells_the_distances_of_relative_keys);
-    return tcase;
 }

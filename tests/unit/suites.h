@@ -5,6 +5,8 @@
 
 #include <check.h>
 
+#include "cases.h"
+
 /* Several run at a time: the longest stand first. */
 #define SUITES(X)     \
     X(store)          \

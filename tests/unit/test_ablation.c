@@ -175,8 +175,7 @@ static void compare_attends(const char *what, struct attn_attend_args args, size
     const float *own = args.modifiers.head_mask;
     args.outputs = (struct attn_outputs){.output = output, .head_stats = stats, .ablation = got};
     /* a head has no share of its own where heads are normalised or subtracted together */
-    const bool joined =
-        layer->spec.output_norm.type != ATTN_NORM_NONE || layer->spec.differential.lambda_init != 0;
+    const bool joined = attn_layer_joins_heads(&layer->spec);
     ck_assert_msg(attn_attend(engine, model, index, &args, &error) ==
                       (joined ? ATTN_UNSUPPORTED : ATTN_OK),
                   "%s: %s", what, error.message);
@@ -420,8 +419,7 @@ END_TEST
 Suite *suite_ablation(void)
 {
     Suite *suite = suite_create("ablation");
-    TCase *calls = tcase_create("calls");
-    tcase_set_timeout(calls, 600); /* a sanitizer may take so long */
+    TCase *calls = suite_cases(suite, "calls", NULL, NULL, 600); /* a sanitizer may take so long */
     tcase_add_unchecked_fixture(calls, load_set, free_set);
     tcase_add_loop_test(calls, test_ablation_is_the_norm_of_each_heads_share_of_the_output, 1,
                         ATTN_NUM_CPU_LEVELS);
@@ -432,6 +430,5 @@ Suite *suite_ablation(void)
         4);
     tcase_add_test(calls, test_ablation_of_an_output_of_zeros_is_zero);
     tcase_add_test(calls, test_ablation_beyond_float32_is_an_error);
-    suite_add_tcase(suite, calls);
     return suite;
 }

@@ -329,7 +329,8 @@ END_TEST
 Suite *suite_accounts(void)
 {
     Suite *suite = suite_create("accounts");
-    TCase *taking = tcase_create("taking"), *table = tcase_create("table");
+    TCase *taking = suite_cases(suite, "taking", NULL, NULL, 0);
+    TCase *table = suite_cases(suite, "table", open_table, close_table, 0);
     tcase_add_test(taking, test_accounts_32_threads_pass_no_limit_and_leave_nothing_taken);
     tcase_add_test(taking, test_accounts_exactly_the_limit_can_be_taken);
     tcase_add_test(taking, test_accounts_a_lower_limit_takes_nothing_away_and_lets_nothing_grow);
@@ -337,11 +338,8 @@ Suite *suite_accounts(void)
                         7);
     tcase_add_test(taking, test_accounts_requests_of_32_threads_are_counted_together);
     tcase_add_test(taking, test_accounts_have_the_limits_of_the_file_its_defaults_or_none);
-    tcase_add_checked_fixture(table, open_table, close_table);
     tcase_add_test(table, test_accounts_sessions_count_for_their_owner_until_they_end);
     tcase_add_test(table, test_accounts_blocks_count_until_their_last_holder_lets_go);
     tcase_add_test(table, test_accounts_restored_sessions_count_whatever_the_limits);
-    suite_add_tcase(suite, taking);
-    suite_add_tcase(suite, table);
     return suite;
 }

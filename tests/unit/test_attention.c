@@ -583,9 +583,7 @@ END_TEST
 Suite *suite_attention(void)
 {
     Suite *suite = suite_create("attention");
-    TCase *core = tcase_create("core");
-    tcase_set_timeout(core, 120);
-    tcase_add_checked_fixture(core, setup, teardown);
+    TCase *core = suite_cases(suite, "core", setup, teardown, 120);
     tcase_add_test(core, test_attention_equals_the_oracle_over_random_calls);
     tcase_add_test(core, test_attention_output_alone_has_the_bits_it_has_beside_weights_and_scores);
     tcase_add_test(core, test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity);
@@ -600,6 +598,5 @@ Suite *suite_attention(void)
         core, test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys);
     tcase_add_test(core, test_attention_levels_agree_within_rounding);
     tcase_add_test(core, test_attention_spans_end_where_windows_of_both_sides_and_chunks_do);
-    suite_add_tcase(suite, core);
     return suite;
 }

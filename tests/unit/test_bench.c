@@ -30,11 +30,10 @@ END_TEST
 Suite *suite_bench(void)
 {
     Suite *suite = suite_create("bench");
-    TCase *tcase = tcase_create("samples");
+    TCase *tcase = suite_cases(suite, "samples", NULL, NULL, 0);
     tcase_add_test(tcase, test_times_around_one_median_have_a_small_spread);
     tcase_add_test(
         tcase, test_times_that_fall_from_call_to_call_are_not_steady_though_quartiles_are_close);
     tcase_add_test(tcase, test_times_of_two_kinds_in_turn_are_not_steady);
-    suite_add_tcase(suite, tcase);
     return suite;
 }

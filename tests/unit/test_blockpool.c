@@ -185,8 +185,7 @@ END_TEST
 Suite *suite_blockpool(void)
 {
     Suite *suite = suite_create("blockpool");
-    TCase *cases = tcase_create("blocks");
-    tcase_add_checked_fixture(cases, setup, teardown);
+    TCase *cases = suite_cases(suite, "blocks", setup, teardown, 0);
     tcase_add_test(cases, test_blockpool_new_blocks_are_aligned_zeros);
     tcase_add_test(cases, test_blockpool_blocks_of_a_slab_do_not_overlap);
     tcase_add_test(cases, test_blockpool_a_block_larger_than_what_is_left_of_the_budget_is_refused);
@@ -197,6 +196,5 @@ Suite *suite_blockpool(void)
     tcase_add_test(cases, test_blockpool_more_sizes_than_it_keeps_lists_for_work_too);
     tcase_add_test(cases, test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others);
     tcase_add_test(cases, test_blockpool_a_size_out_of_use_gives_its_slab_back);
-    suite_add_tcase(suite, cases);
     return suite;
 }

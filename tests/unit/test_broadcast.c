@@ -417,14 +417,11 @@ END_TEST
 Suite *suite_broadcast(void)
 {
     Suite *suite = suite_create("broadcast");
-    TCase *shapes = tcase_create("shapes");
-    tcase_add_checked_fixture(shapes, setup, teardown);
+    TCase *shapes = suite_cases(suite, "shapes", setup, teardown, 0);
     tcase_add_loop_test(shapes, test_broadcast_every_shape_in_every_call_equals_the_oracle, 0,
                         FORMS);
-    suite_add_tcase(suite, shapes);
-    TCase *refusals = tcase_create("refusals");
+    TCase *refusals = suite_cases(suite, "refusals", NULL, NULL, 0);
     tcase_add_loop_test(refusals, test_broadcast_shapes_with_two_meanings_or_none_are_refused, 0,
                         sizeof readings / sizeof readings[0]);
-    suite_add_tcase(suite, refusals);
     return suite;
 }

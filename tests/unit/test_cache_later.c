@@ -362,8 +362,7 @@ END_TEST
 Suite *suite_cache_later(void)
 {
     Suite *suite = suite_create("cache_later");
-    TCase *tests = tcase_create("cache_later");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "cache_later", setup, teardown, 0);
     tcase_add_test(tests, test_lengthened_layer_has_its_blocks_and_is_filled_token_by_token);
     tcase_add_test(tests, test_fill_refuses_what_is_not_the_next_token_of_its_block);
     tcase_add_test(tests, test_lengthen_refuses_what_a_cache_cannot_have);
@@ -375,6 +374,5 @@ Suite *suite_cache_later(void)
     tcase_add_test(tests, test_import_fills_what_is_missing_before_the_ends);
     tcase_add_test(tests, test_import_fills_shared_blocks_for_all_their_caches);
     tcase_add_test(tests, test_import_refuses_to_fill_what_the_file_does_not_have);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -347,12 +347,10 @@ END_TEST
 Suite *suite_call(void)
 {
     Suite *suite = suite_create("call");
-    TCase *fields = tcase_create("fields"), *broken = tcase_create("broken");
-    tcase_add_checked_fixture(fields, setup, teardown);
+    TCase *fields = suite_cases(suite, "fields", setup, teardown, 0);
+    TCase *broken = suite_cases(suite, "broken", setup, teardown, 0);
     tcase_add_test(fields, test_call_defaults_hold_where_fields_are_absent_or_null);
     tcase_add_test(fields, test_call_fields_of_the_call_stand_before_those_of_rows);
-    suite_add_tcase(suite, fields);
-    tcase_add_checked_fixture(broken, setup, teardown);
     tcase_add_test(broken, test_call_attend_refuses_with_code_and_field);
     tcase_add_test(broken, test_call_decode_refuses_with_code_and_field);
     tcase_add_loop_test(broken, test_call_says_what_to_send_for_a_field_of_another_framework, 0,
@@ -360,6 +358,5 @@ Suite *suite_call(void)
     tcase_add_test(broken, test_call_names_the_element_at_fault);
     tcase_add_test(broken, test_call_ids_have_the_documented_syntax);
     tcase_add_test(broken, test_call_refuses_every_shortened_body);
-    suite_add_tcase(suite, broken);
     return suite;
 }

@@ -237,8 +237,8 @@ END_TEST
 Suite *suite_coding(void)
 {
     Suite *suite = suite_create("coding");
-    TCase *bodies = tcase_create("bodies"), *heads = tcase_create("heads");
-    tcase_add_checked_fixture(bodies, setup, NULL);
+    TCase *bodies = suite_cases(suite, "bodies", setup, NULL, 0);
+    TCase *heads = suite_cases(suite, "heads", NULL, NULL, 0);
     tcase_add_loop_test(bodies, test_coding_gives_back_what_was_coded, 0, 2);
     tcase_add_loop_test(bodies, test_coding_refuses_every_length_but_the_whole, 0, 2);
     tcase_add_loop_test(bodies, test_coding_refuses_what_follows_the_end_and_a_second_member, 0, 2);
@@ -248,7 +248,5 @@ Suite *suite_coding(void)
     tcase_add_loop_test(bodies, test_coding_what_is_short_may_expand_as_far_as_it_likes, 0, 2);
     tcase_add_test(heads, test_coding_of_a_body_is_one_of_three);
     tcase_add_test(heads, test_coding_of_a_reply_is_what_weighs_most);
-    suite_add_tcase(suite, bodies);
-    suite_add_tcase(suite, heads);
     return suite;
 }

@@ -663,8 +663,7 @@ END_TEST
 Suite *suite_config(void)
 {
     Suite *suite = suite_create("config");
-    TCase *tests = tcase_create("config");
-    tcase_add_checked_fixture(tests, make_directory, remove_directory);
+    TCase *tests = suite_cases(suite, "config", make_directory, remove_directory, 0);
     tcase_add_test(tests, test_config_without_anything_has_the_documented_defaults);
     tcase_add_test(tests, test_config_an_instance_is_named_by_what_is_usable_of_its_host);
     tcase_add_test(tests, test_config_every_default_is_within_its_own_bounds);
@@ -689,6 +688,5 @@ Suite *suite_config(void)
     tcase_add_test(tests, test_config_modes_and_help_is_given_whatever_else_is_wrong);
     tcase_add_test(tests, test_config_lists_are_texts_with_commas_or_lists_of_the_file);
     tcase_add_test(tests, test_config_adopted_directories_are_listed_and_their_flag_repeats);
-    suite_add_tcase(suite, tests);
     return suite;
 }

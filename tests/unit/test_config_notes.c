@@ -150,13 +150,11 @@ END_TEST
 Suite *suite_config_notes(void)
 {
     Suite *suite = suite_create("config_notes");
-    TCase *tests = tcase_create("config_notes");
-    tcase_add_checked_fixture(tests, make_directory, remove_directory);
+    TCase *tests = suite_cases(suite, "config_notes", make_directory, remove_directory, 0);
     tcase_add_test(tests, test_config_notes_a_model_dir_without_a_checkpoint);
     tcase_add_test(tests, test_config_notes_an_empty_directory_beside_a_checkpoint);
     tcase_add_test(tests, test_a_directory_with_a_gguf_file_is_a_model);
     tcase_add_test(tests, test_config_notes_variables_of_compose);
     tcase_add_test(tests, test_health_check_takes_the_flags_of_the_first_process);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -442,19 +442,15 @@ END_TEST
 Suite *suite_copies(void)
 {
     Suite *suite = suite_create("copies");
-    TCase *numbers = tcase_create("numbers");
-    tcase_set_timeout(numbers, 300);
-    tcase_add_checked_fixture(numbers, setup, close_engine);
+    TCase *numbers = suite_cases(suite, "numbers", setup, close_engine, 300);
     tcase_add_test(numbers, test_copies_of_random_layers_equal_the_oracle);
     tcase_add_test(numbers, test_copies_and_all_outputs_are_the_same_alone);
     tcase_add_test(numbers, test_copies_in_a_batch_have_the_bits_of_steps_alone);
     tcase_add_test(numbers, test_copies_of_heads_and_rows_that_are_not_there_are_refused);
-    suite_add_tcase(suite, numbers);
-    TCase *work = tcase_create("work");
+    TCase *work = suite_cases(suite, "work", NULL, NULL, 0);
     tcase_add_loop_test(
         work, test_copies_cost_neither_attention_nor_projection_that_nobody_asks_for, 0, 2);
     tcase_add_loop_test(
         work, test_copies_and_maps_cost_no_attention_of_rows_and_heads_that_nobody_asks_for, 0, 2);
-    suite_add_tcase(suite, work);
     return suite;
 }

@@ -315,14 +315,12 @@ END_TEST
 Suite *suite_cross(void)
 {
     Suite *suite = suite_create("cross");
-    TCase *cross = tcase_create("cross");
-    tcase_set_timeout(cross, 300); /* a sanitizer may take so long */
-    tcase_add_checked_fixture(cross, setup, teardown);
+    TCase *cross =
+        suite_cases(suite, "cross", setup, teardown, 300); /* a sanitizer may take so long */
     tcase_add_test(cross, test_cross_steps_of_random_layers_equal_the_oracle);
     tcase_add_test(cross, test_cross_encode_refuses_bad_arguments_and_leaves_the_cache);
     tcase_add_loop_test(cross, test_cross_encode_refuses_layers_it_cannot_serve, 0,
                         sizeof unfit / sizeof unfit[0]);
     tcase_add_test(cross, test_cross_encode_gives_way_and_can_be_cancelled);
-    suite_add_tcase(suite, cross);
     return suite;
 }

@@ -147,11 +147,8 @@ END_TEST
 Suite *suite_dispatch(void)
 {
     Suite *suite = suite_create("dispatch");
-    TCase *tests = tcase_create("dispatch");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "dispatch", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed,
                         0, 3);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -508,8 +508,7 @@ END_TEST
 Suite *suite_dtype(void)
 {
     Suite *suite = suite_create("dtype");
-    TCase *tcase = tcase_create("dtype");
-    tcase_set_timeout(tcase, 240);
+    TCase *tcase = suite_cases(suite, "dtype", NULL, NULL, 240);
     tcase_add_loop_test(tcase, test_dtype_rows_have_the_same_bits_however_many_there_are, 0,
                         NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
     tcase_add_loop_test(tcase, test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone, 0,
@@ -527,6 +526,5 @@ Suite *suite_dtype(void)
                         NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
     tcase_add_test(tcase, test_dtype_is_told_by_bytes_and_fingerprint);
     tcase_add_test(tcase, test_dtype_f16_is_no_dtype_of_weights);
-    suite_add_tcase(suite, tcase);
     return suite;
 }

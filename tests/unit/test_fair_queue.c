@@ -258,15 +258,14 @@ END_TEST
 Suite *suite_fair_queue(void)
 {
     Suite *suite = suite_create("fair_queue");
-    TCase *order = tcase_create("order"), *joining = tcase_create("joining");
+    TCase *order = suite_cases(suite, "order", NULL, NULL, 0);
+    TCase *joining = suite_cases(suite, "joining", setup, teardown, 0);
     tcase_add_test(order, test_fair_queue_one_caller_is_served_in_order);
     tcase_add_test(order, test_fair_queue_callers_get_equal_shares_however_much_they_ask_for);
     tcase_add_test(order, test_fair_queue_shares_are_counted_in_cost);
     tcase_add_test(order, test_fair_queue_rest_earns_nothing);
     tcase_add_test(order, test_fair_queue_has_a_queue_for_each_kind);
     tcase_add_test(order, test_fair_queue_walk_leaves_what_it_passes_in_order);
-    suite_add_tcase(suite, order);
-    tcase_add_checked_fixture(joining, setup, teardown);
     tcase_add_test(joining, test_admission_without_keys_has_the_whole_queue);
     tcase_add_test(joining, test_admission_keeps_room_for_callers_below_their_share);
     tcase_add_test(joining, test_admission_a_queue_of_one_takes_one_of_anybody);
@@ -274,6 +273,5 @@ Suite *suite_fair_queue(void)
     tcase_add_test(joining,
                    test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_the_queue);
     tcase_add_test(joining, test_admission_refuses_what_would_wait_beyond_its_deadline);
-    suite_add_tcase(suite, joining);
     return suite;
 }

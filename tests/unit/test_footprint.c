@@ -427,8 +427,8 @@ END_TEST
 Suite *suite_footprint(void)
 {
     Suite *suite = suite_create("footprint");
-    TCase *groups = tcase_create("groups"), *calls = tcase_create("calls");
-    tcase_add_checked_fixture(groups, make_root, remove_root);
+    TCase *groups = suite_cases(suite, "groups", make_root, remove_root, 0);
+    TCase *calls = suite_cases(suite, "calls", NULL, NULL, 0);
     tcase_add_test(groups, test_footprint_the_smallest_limit_above_a_group_of_version_2_counts);
     tcase_add_test(groups, test_footprint_a_group_of_version_1_is_found_by_its_controller);
     tcase_add_test(groups, test_footprint_a_controller_is_found_by_its_whole_name);
@@ -447,7 +447,5 @@ Suite *suite_footprint(void)
     tcase_add_test(calls, test_footprint_sums_that_do_not_fit_are_the_largest_number);
     if (!INSTRUMENTED)
         tcase_add_test(calls, test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for);
-    suite_add_tcase(suite, groups);
-    suite_add_tcase(suite, calls);
     return suite;
 }

@@ -666,9 +666,7 @@ END_TEST
 Suite *suite_forget(void)
 {
     Suite *suite = suite_create("forget");
-    TCase *tests = tcase_create("forget");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "forget", setup, teardown, 60);
     tcase_add_loop_test(tests, test_forget_bits_are_those_of_a_cache_that_keeps_everything,
                         ATTN_CPU_PORTABLE, ATTN_NUM_CPU_LEVELS);
     tcase_add_test(tests, test_forget_512_tokens_of_window_8_take_one_block);
@@ -683,6 +681,5 @@ Suite *suite_forget(void)
                         0, 3);
     tcase_add_test(tests, test_forget_a_file_with_wrong_first_tokens_is_refused);
     tcase_add_test(tests, test_forget_a_file_begins_no_later_than_its_window);
-    suite_add_tcase(suite, tests);
     return suite;
 }

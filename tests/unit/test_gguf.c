@@ -605,7 +605,7 @@ END_TEST
 Suite *suite_gguf(void)
 {
     Suite *suite = suite_create("gguf");
-    TCase *tests = tcase_create("gguf");
+    TCase *tests = suite_cases(suite, "gguf", NULL, NULL, 0);
     tcase_add_test(tests, test_blocks_are_decoded_as_ggml_decodes_them);
     tcase_add_test(tests, test_broken_models_are_refused_in_plain_words);
     tcase_add_test(tests, test_a_further_part_is_not_a_model);
@@ -622,6 +622,5 @@ Suite *suite_gguf(void)
     tcase_add_test(tests, test_values_take_bounded_memory_and_vocabularies_none);
     tcase_add_test(tests, test_a_directory_has_one_model);
     tcase_add_test(tests, test_a_configuration_beside_is_of_the_architecture);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -233,7 +233,7 @@ static void softmax_keys(float *out, const struct golden_case *c, const float *q
 static bool is_plain(const struct golden_case *c, const struct attn_layer_spec *spec)
 {
     return c->bias == NULL && c->softcap == 0 && spec->softcap == 0 && !spec->sinks &&
-           spec->position_bias.type == ATTN_BIAS_NONE;
+           spec->position_bias.type == ATTN_BIAS_NONE && spec->keep_window_size == 0;
 }
 
 /* Multiplies [B][H][T][Dv] by the sigmoid or softplus of the output gate of the vector's rows. */
@@ -532,11 +532,9 @@ END_TEST
 Suite *suite_golden(void)
 {
     Suite *suite = suite_create("golden");
-    TCase *vectors = tcase_create("vectors");
-    tcase_set_timeout(vectors, 120);
+    TCase *vectors = suite_cases(suite, "vectors", NULL, NULL, 120);
     tcase_add_unchecked_fixture(vectors, load_set, free_set);
     tcase_add_loop_test(vectors, test_golden_outputs_weights_and_keys_hold, FIRST_RUN, RUNS);
     tcase_add_loop_test(vectors, test_golden_prefill_and_single_steps_hold, FIRST_RUN, RUNS);
-    suite_add_tcase(suite, vectors);
     return suite;
 }

@@ -453,9 +453,8 @@ END_TEST
 Suite *suite_head_stats(void)
 {
     Suite *suite = suite_create("head_stats");
-    TCase *calls = tcase_create("calls");
-    tcase_set_timeout(calls, 600); /* a sanitizer may take so long */
-    tcase_add_checked_fixture(calls, setup, teardown);
+    TCase *calls =
+        suite_cases(suite, "calls", setup, teardown, 600); /* a sanitizer may take so long */
     tcase_add_test(calls,
                    test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the_call);
     tcase_add_test(
@@ -465,6 +464,5 @@ Suite *suite_head_stats(void)
     tcase_add_test(calls, test_head_stats_of_groups_give_way_within_a_row_and_within_a_head);
     tcase_add_test(calls, test_head_stats_have_no_more_text_than_is_charged);
     tcase_add_test(calls, test_head_stats_refuse_targets_without_a_key_and_too_many_groups);
-    suite_add_tcase(suite, calls);
     return suite;
 }

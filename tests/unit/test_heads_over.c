@@ -120,12 +120,10 @@ END_TEST
 Suite *suite_heads_over(void)
 {
     Suite *suite = suite_create("heads_over");
-    TCase *tests = tcase_create("heads_over");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "heads_over", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_heads_over_norms_need_an_eps, 0, 2);
     tcase_add_test(tests, test_heads_over_gates_of_each_sequence_are_checked);
     tcase_add_test(tests, test_heads_over_differences_are_checked);
     tcase_add_test(tests, test_heads_over_gates_of_a_position_bias_are_checked);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -507,7 +507,7 @@ END_TEST
 Suite *suite_http(void)
 {
     Suite *suite = suite_create("http");
-    TCase *routes = tcase_create("routes");
+    TCase *routes = suite_cases(suite, "routes", NULL, NULL, 0);
     tcase_add_test(routes, test_route_every_entry_finds_itself);
     tcase_add_test(routes, test_route_every_entry_has_either_handler_or_parser);
     tcase_add_test(routes, test_route_takes_whole_segments_as_they_were_sent);
@@ -515,9 +515,7 @@ Suite *suite_http(void)
     tcase_add_loop_test(routes, test_route_one_slash_may_follow_the_list_of_models, 0,
                         sizeof slashed / sizeof slashed[0]);
     tcase_add_test(routes, test_route_known_path_with_other_method_lists_those_allowed);
-    suite_add_tcase(suite, routes);
-    TCase *heads = tcase_create("guard");
-    tcase_add_checked_fixture(heads, setup, NULL);
+    TCase *heads = suite_cases(suite, "guard", setup, NULL, 0);
     tcase_add_test(heads, test_guard_reads_the_framing_of_good_heads);
     tcase_add_loop_test(heads, test_guard_refuses_what_could_be_read_in_two_ways, 0,
                         (int)(sizeof refusals / sizeof refusals[0]));
@@ -531,6 +529,5 @@ Suite *suite_http(void)
     tcase_add_test(heads, test_guard_accept_goes_by_the_closest_range);
     tcase_add_test(heads, test_guard_accept_counts_every_field);
     tcase_add_test(heads, test_guard_ids_are_short_and_plain);
-    suite_add_tcase(suite, heads);
     return suite;
 }

@@ -107,10 +107,9 @@ END_TEST
 Suite *suite_http_origin(void)
 {
     Suite *suite = suite_create("http_origin");
-    TCase *tests = tcase_create("http_origin");
+    TCase *tests = suite_cases(suite, "http_origin", NULL, NULL, 0);
     tcase_add_test(tests, test_host_may_be_an_address_localhost_or_a_listed_name);
     tcase_add_test(tests, test_host_of_any_other_form_is_not_ours);
     tcase_add_test(tests, test_an_origin_is_own_where_host_has_its_authority);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -228,7 +228,7 @@ END_TEST
 Suite *suite_http_scan(void)
 {
     Suite *suite = suite_create("http_scan");
-    TCase *cases = tcase_create("http_scan");
+    TCase *cases = suite_cases(suite, "http_scan", NULL, NULL, 0);
     tcase_add_loop_test(cases, test_scan_lets_whole_requests_through_and_nothing_of_a_faulty_one, 0,
                         NUM_STREAMS);
     tcase_add_loop_test(cases, test_scan_says_the_same_wherever_bytes_are_cut, 0, NUM_STREAMS);
@@ -237,6 +237,5 @@ Suite *suite_http_scan(void)
     tcase_add_test(cases, test_scan_takes_out_blanks_behind_lengths_and_codings);
     tcase_add_test(cases, test_scan_hides_cookies_and_no_other_field);
     tcase_add_test(cases, test_scan_bounds_fields_parameters_bytes_and_chunk_lines);
-    suite_add_tcase(suite, cases);
     return suite;
 }

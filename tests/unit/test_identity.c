@@ -202,8 +202,7 @@ END_TEST
 Suite *suite_identity(void)
 {
     Suite *suite = suite_create("identity");
-    TCase *tests = tcase_create("identity");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "identity", set_up, tear_down, 0);
     tcase_add_test(tests, test_identity_of_a_new_directory_is_kept);
     tcase_add_test(tests, test_identity_of_another_name_is_refused_with_the_remedy);
     tcase_add_test(tests, test_identity_is_not_written_where_none_is_to_be);
@@ -214,6 +213,5 @@ Suite *suite_identity(void)
     tcase_add_test(tests, test_identity_too_long_is_damaged);
     tcase_add_test(tests, test_identity_that_is_no_file_is_unreadable);
     tcase_add_test(tests, test_identity_is_not_left_half_on_a_full_disk);
-    suite_add_tcase(suite, tests);
     return suite;
 }

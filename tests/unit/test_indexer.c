@@ -1,5 +1,5 @@
-/* test_indexer.c: which keys an indexer chooses, that choosing all of them changes no bit,
- * and what is refused. */
+/* test_indexer.c: which keys an indexer and a dynamic mask choose, that choosing all of them
+ * changes no bit, and what is refused. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,16 +31,21 @@ static void set_up(void)
 
 static void tear_down(void) { attn_engine_close(engine); }
 
-static struct attn_model *open_model(const char *members, enum attn_dtype kv_dtype)
+static struct attn_model *open_text(const char *text, enum attn_dtype kv_dtype)
 {
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
     struct attn_model *model = NULL;
-    char text[512];
-    snprintf(text, sizeof text, "{" LATENT "%s}", members);
     ck_assert_msg(attn_model_open_random(&model, text, strlen(text), &options, &error) == ATTN_OK &&
                       attn_model_load(model, &error) == ATTN_OK,
                   "%s", error.message);
     return model;
+}
+
+static struct attn_model *open_model(const char *members, enum attn_dtype kv_dtype)
+{
+    char text[512];
+    snprintf(text, sizeof text, "{" LATENT "%s}", members);
+    return open_text(text, kv_dtype);
 }
 
 static void attend(float *output, const struct attn_model *model)
@@ -274,7 +279,7 @@ START_TEST(test_indexer_memory_is_enough_for_fewer_keys)
     for (size_t rows = 1; rows < 20; rows++) {
         size_t fewer = 0;
         for (size_t keys = 1; keys < (size_t)3 << 20; keys += keys / 7 + 1) {
-            const size_t bytes = attn_index_bytes(&spec, rows, keys);
+            const size_t bytes = attn_choice_bytes(&spec, rows, keys);
             ck_assert_msg(bytes >= fewer, "%zu rows, %zu keys: %zu bytes, fewer keys %zu", rows,
                           keys, bytes, fewer);
             fewer = bytes;
@@ -283,11 +288,114 @@ START_TEST(test_indexer_memory_is_enough_for_fewer_keys)
 }
 END_TEST
 
+#define DYNAMIC                                                                                    \
+    "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"is_causal\":true,"  \
+    "\"head_dim\":6,\"value_head_dim\":5,\"attention_bias\":true,\"rope_theta\":10000,\"seed\":9," \
+    "\"keep_window_size\":5%s}"
+
+/* A row sees the last of its keys alone, up to five; the loop index is whether a window forgets the
+ * first block of the cache. */
+START_TEST(test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps)
+{
+    static float output[2][ROWS * WIDTH], weights[HEADS * ROWS * ROWS];
+    char text[512];
+    size_t groups_differ = 0;
+    snprintf(text, sizeof text, DYNAMIC, _i == 1 ? ",\"sliding_window\":64" : "");
+    struct attn_model *model = open_text(text, ATTN_F32);
+    const struct attn_attend_args args = {.batch = 1,
+                                          .queries = ROWS,
+                                          .hidden_states = x,
+                                          .outputs.output = output[0],
+                                          .outputs.attention_weights = weights};
+    ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
+    decode(output[1], model);
+    for (size_t i = 0; i < ROWS * WIDTH; i++)
+        ck_assert_float_eq_tol(output[0][i], output[1][i], 1e-5f);
+    for (size_t t = 0; t < ROWS; t++) {
+        size_t taken[HEADS] = {0};
+        for (size_t s = 0; s < ROWS; s++)
+            for (size_t h = 0; h < HEADS; h++) {
+                const bool takes = weights[(h * ROWS + t) * ROWS + s] > 0;
+                taken[h] += takes;
+                ck_assert_int_eq(takes, weights[(h / 2 * 2 * ROWS + t) * ROWS + s] > 0);
+                groups_differ += h == 2 && takes != (weights[t * ROWS + s] > 0);
+            }
+        for (size_t h = 0; h < HEADS; h++)
+            ck_assert_uint_eq(taken[h], t + 1 < TOPK ? t + 1 : TOPK);
+    }
+    ck_assert_uint_gt(groups_differ, ROWS);
+    attn_model_close(model);
+}
+END_TEST
+
+/* So many caches that their biases are made for some of them at a time: each step has the bits that
+ * it has alone. */
+START_TEST(test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps)
+{
+    enum { SESSIONS = 5, TOKENS = 20000, KEY = 2 * 6, VALUE = 2 * 5 };
+    static float key[TOKENS * KEY], value[TOKENS * VALUE];
+    float together[SESSIONS][WIDTH], alone[SESSIONS][WIDTH];
+    struct attn_step steps[SESSIONS], *list[SESSIONS];
+    struct attn_cache *caches[SESSIONS];
+    struct attn_cache_pool *pool;
+    char text[512];
+    snprintf(text, sizeof text, DYNAMIC, "");
+    struct attn_model *model = open_text(text, ATTN_F32);
+    attn_random_uniform(key, TOKENS * KEY, attn_random_stream(7, 1, 1), 1);
+    attn_random_uniform(value, TOKENS * VALUE, attn_random_stream(7, 1, 2), 1);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
+    for (size_t i = 0; i < SESSIONS; i++) {
+        ck_assert_int_eq(attn_cache_new(&caches[i], pool, model, TOKENS, &error), ATTN_OK);
+        ck_assert_int_eq(attn_cache_write(caches[i], 0, TOKENS - i - 1, key, value, &error),
+                         ATTN_OK);
+    }
+    for (size_t run = 0; run < 2; run++) {
+        for (size_t i = 0; i < SESSIONS; i++) {
+            steps[i] = (struct attn_step){.cache = caches[i],
+                                          .rows = 1,
+                                          .position = TOKENS - i - 1,
+                                          .hidden_states = x + i * WIDTH,
+                                          .outputs.output = (run == 0 ? alone : together)[i]};
+            list[i] = &steps[i];
+            if (run == 0)
+                ck_assert_int_eq(attn_decode(engine, model, 0, &list[i], 1), ATTN_OK);
+        }
+        if (run == 1)
+            ck_assert_int_eq(attn_decode(engine, model, 0, list, SESSIONS), ATTN_OK);
+        for (size_t i = 0; i < SESSIONS; i++)
+            ck_assert_msg(steps[i].error.status == ATTN_OK, "%s", steps[i].error.message);
+    }
+    ck_assert_mem_eq(alone, together, sizeof alone);
+    for (size_t i = 0; i < SESSIONS; i++)
+        attn_cache_free(caches[i]);
+    attn_cache_pool_free(pool);
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_dynamic_mask_refuses_masks_that_differ_by_head_and_latents)
+{
+    static uint8_t mask[HEADS * ROWS * ROWS];
+    struct attn_model *model = NULL;
+    char text[512];
+    snprintf(text, sizeof text, DYNAMIC, "");
+    model = open_text(text, ATTN_F32);
+    expect_refused(
+        model,
+        &(struct attn_modifiers){.attention_mask = mask, .attention_mask_head_stride = ROWS * ROWS},
+        "attention_mask");
+    attn_model_close(model);
+    snprintf(text, sizeof text, "{" LATENT ",\"keep_window_size\":5}");
+    ck_assert_int_eq(attn_model_open_random(&model, text, strlen(text), NULL, &error),
+                     ATTN_UNSUPPORTED);
+    ck_assert_str_eq(error.param, "keep_window_size");
+}
+END_TEST
+
 Suite *suite_indexer(void)
 {
     Suite *suite = suite_create("indexer");
-    TCase *tests = tcase_create("choice");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "choice", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_indexer_that_chooses_all_keys_changes_no_bit, 0,
                         ATTN_NUM_NUMBER_FORMATS);
     tcase_add_test(tests, test_indexer_takes_the_earlier_of_equal_keys);
@@ -296,6 +404,9 @@ Suite *suite_indexer(void)
     tcase_add_test(tests, test_indexer_refuses_masks_and_biases_that_differ_by_head);
     tcase_add_test(tests, test_indexer_without_latents_is_refused_by_name);
     tcase_add_test(tests, test_indexer_memory_is_enough_for_fewer_keys);
-    suite_add_tcase(suite, tests);
+    tcase_add_loop_test(
+        tests, test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps, 0, 2);
+    tcase_add_test(tests, test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps);
+    tcase_add_test(tests, test_dynamic_mask_refuses_masks_that_differ_by_head_and_latents);
     return suite;
 }

@@ -111,16 +111,33 @@ START_TEST(test_a_request_holds_what_it_uses)
 {
     struct srv_request request;
     struct srv_tensor tensor;
-    ck_assert_int_eq(keep("a", 1, ROOM / 2 / sizeof(float)), SRV_OK);
+    const size_t half = (ROOM / 2 - SRV_INPUT_OVERHEAD) / sizeof(float);
+    ck_assert_int_eq(keep("b", 1, 8), SRV_OK);
+    ck_assert_int_eq(keep("a", 2, half), SRV_OK);
+    begin(&request, "a");
+    ck_assert_int_eq(find(&tensor, &request, 2), SRV_OK);
+    ck_assert_int_eq(keep("a", 3, half), SRV_E_OUT_OF_MEMORY); /* b keeps less */
+    ck_assert_int_eq(keep("a", 4, 2 * half), SRV_E_OUT_OF_MEMORY);
+    ck_assert(has("b", 1) && has("a", 2) && tensor.f32[0] == 2);
+    srv_request_release(&request);
+    ck_assert_int_eq(keep("a", 3, half), SRV_OK);
+    ck_assert(has("b", 1) && !has("a", 2));
+}
+END_TEST
+
+/* An input that expires while a request computes with it is freed after that. */
+START_TEST(test_a_held_input_outlives_its_time)
+{
+    struct srv_request request;
+    struct srv_tensor tensor;
+    ck_assert_int_eq(keep("a", 1, 8), SRV_OK);
     begin(&request, "a");
     ck_assert_int_eq(find(&tensor, &request, 1), SRV_OK);
-    ck_assert_int_eq(keep("a", 2, ROOM / 2 / sizeof(float)), SRV_E_OUT_OF_MEMORY);
-    ck_assert(!has("a", 1)); /* it is listed no longer, and takes its room */
-    ck_assert(tensor.f32[0] == 1);
-    ck_assert_uint_ge(srv_inputs_bytes(inputs), ROOM / 2);
+    srv_inputs_expire(inputs, UINT64_MAX);
+    ck_assert(!has("a", 1) && tensor.f32[0] == 1);
+    ck_assert_uint_gt(srv_inputs_bytes(inputs), 0);
     srv_request_release(&request);
     ck_assert_uint_eq(srv_inputs_bytes(inputs), 0);
-    ck_assert_int_eq(keep("a", 2, ROOM / 2 / sizeof(float)), SRV_OK);
 }
 END_TEST
 
@@ -153,14 +170,13 @@ END_TEST
 Suite *suite_inputs(void)
 {
     Suite *suite = suite_create("inputs");
-    TCase *tests = tcase_create("inputs");
-    tcase_add_checked_fixture(tests, open_inputs, close_inputs);
+    TCase *tests = suite_cases(suite, "inputs", open_inputs, close_inputs, 0);
     tcase_add_test(tests, test_a_key_finds_its_own);
     tcase_add_test(tests, test_the_one_used_longest_ago_goes);
     tcase_add_test(tests, test_the_key_that_keeps_most_gives_way);
     tcase_add_test(tests, test_a_request_holds_what_it_uses);
+    tcase_add_test(tests, test_a_held_input_outlives_its_time);
     tcase_add_test(tests, test_bounds);
     tcase_add_test(tests, test_what_is_not_used_ends);
-    suite_add_tcase(suite, tests);
     return suite;
 }

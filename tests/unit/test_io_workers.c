@@ -238,19 +238,16 @@ END_TEST
 Suite *suite_io_workers(void)
 {
     Suite *suite = suite_create("io_workers");
-    TCase *turns = tcase_create("turns");
-    tcase_add_checked_fixture(turns, setup, NULL);
+    TCase *turns = suite_cases(suite, "turns", setup, NULL, 0);
     tcase_add_test(turns, test_io_worker_serves_callers_in_turn);
     tcase_add_test(turns, test_io_worker_reads_before_it_writes);
     tcase_add_test(turns, test_io_worker_does_the_next_piece_when_all_others_had_their_turn);
     tcase_add_test(turns, test_io_worker_that_is_busy_drops_cancelled_requests_and_goes_on);
     tcase_add_test(turns, test_io_worker_stops_at_a_request_that_is_cancelled);
     tcase_add_test(turns, test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_left);
-    suite_add_tcase(suite, turns);
-    TCase *pauses = tcase_create("pauses");
+    TCase *pauses = suite_cases(suite, "pauses", NULL, NULL, 0);
     tcase_add_test(pauses, test_pause_stops_what_is_written);
     tcase_add_loop_test(pauses, test_pause_stops_what_is_read, 0, 3);
     tcase_add_test(pauses, test_pause_stops_what_is_expanded);
-    suite_add_tcase(suite, pauses);
     return suite;
 }

@@ -488,7 +488,8 @@ END_TEST
 Suite *suite_json(void)
 {
     Suite *suite = suite_create("json");
-    TCase *reader = tcase_create("reader"), *memory = tcase_create("memory and errors");
+    TCase *reader = suite_cases(suite, "reader", NULL, NULL, 0);
+    TCase *memory = suite_cases(suite, "memory and errors", NULL, NULL, 0);
     tcase_add_test(reader, test_json_accepts_what_rfc_8259_has);
     tcase_add_test(reader, test_json_refuses_everything_else);
     tcase_add_test(reader, test_json_refuses_nul_bytes_anywhere);
@@ -501,13 +502,11 @@ Suite *suite_json(void)
     tcase_add_test(reader, test_json_strings_are_unescaped_and_bounded);
     tcase_add_test(reader, test_json_doubles_and_bools_check_their_type);
     tcase_add_test(reader, test_json_keeps_its_first_error);
-    suite_add_tcase(suite, reader);
     tcase_add_test(memory, test_arena_pieces_are_aligned_distinct_and_bounded);
     tcase_add_test(memory, test_arena_shrink_gives_the_tail_to_the_next_piece);
     tcase_add_test(memory, test_buffer_grows_to_its_limit_and_then_fails_for_good);
     tcase_add_test(memory, test_buffer_json_string_is_read_back_by_jansson);
     tcase_add_test(memory, test_errors_have_words_statuses_and_meanings);
     tcase_add_test(memory, test_errors_of_the_library_are_passed_on);
-    suite_add_tcase(suite, memory);
     return suite;
 }

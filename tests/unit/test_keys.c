@@ -516,8 +516,7 @@ END_TEST
 Suite *suite_keys(void)
 {
     Suite *suite = suite_create("keys");
-    TCase *cases = tcase_create("keys");
-    tcase_add_checked_fixture(cases, setup, teardown);
+    TCase *cases = suite_cases(suite, "keys", setup, teardown, 0);
     tcase_add_test(cases, test_keys_are_read_with_names_and_scopes);
     tcase_add_test(cases, test_keys_are_not_kept);
     tcase_add_test(cases, test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer);
@@ -540,6 +539,5 @@ Suite *suite_keys(void)
                    test_auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_in_the_file);
     tcase_add_test(cases, test_auth_notes_who_asks_also_where_it_refuses);
     tcase_add_test(cases, test_auth_without_keys_asks_for_nothing);
-    suite_add_tcase(suite, cases);
     return suite;
 }

@@ -321,8 +321,7 @@ END_TEST
 Suite *suite_kvcache(void)
 {
     Suite *suite = suite_create("kvcache");
-    TCase *cache = tcase_create("cache");
-    tcase_add_checked_fixture(cache, setup, teardown);
+    TCase *cache = suite_cases(suite, "cache", setup, teardown, 0);
     tcase_add_test(cache, test_kvcache_layers_advance_on_their_own);
     tcase_add_test(cache, test_kvcache_append_past_max_length_returns_full_and_keeps_length);
     tcase_add_test(cache, test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block);
@@ -341,6 +340,5 @@ Suite *suite_kvcache(void)
     tcase_add_test(cache, test_kvcache_truncate_forgets_and_returns_blocks);
     tcase_add_test(cache, test_kvcache_claim_is_exclusive);
     tcase_add_test(cache, test_kvcache_refuses_impossible_max_length);
-    suite_add_tcase(suite, cache);
     return suite;
 }

@@ -610,9 +610,8 @@ END_TEST
 Suite *suite_kvtypes(void)
 {
     Suite *suite = suite_create("kvtypes");
-    TCase *types = tcase_create("types");
-    tcase_set_timeout(types, 600); /* a sanitizer may take so long */
-    tcase_add_checked_fixture(types, setup, teardown);
+    TCase *types =
+        suite_cases(suite, "types", setup, teardown, 600); /* a sanitizer may take so long */
     tcase_add_loop_test(types,
                         test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot, 0,
                         NUM_DTYPES);
@@ -632,6 +631,5 @@ Suite *suite_kvtypes(void)
                         NUM_DTYPES);
     tcase_add_loop_test(types, test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused, 0,
                         NUM_DTYPES);
-    suite_add_tcase(suite, types);
     return suite;
 }

@@ -1,5 +1,5 @@
 /* test_largest.c: attn_largest against picking the largest one after another. */
-#include "kernels/largest.h"
+#include "kernels/stats.h"
 
 #include <check.h>
 #include <math.h>
@@ -134,13 +134,12 @@ END_TEST
 Suite *suite_largest(void)
 {
     Suite *suite = suite_create("largest");
-    TCase *tcase = tcase_create("largest");
+    TCase *tcase = suite_cases(suite, "largest", NULL, NULL, 0);
     tcase_add_test(tcase, test_largest_agrees_with_picking_one_after_another);
     tcase_add_test(tcase, test_largest_of_equal_values_is_the_lower_index);
     tcase_add_test(tcase, test_largest_of_all_zeroes_are_the_first);
     tcase_add_test(tcase, test_largest_takes_infinities_and_one_value);
     tcase_add_test(tcase, test_largest_of_a_long_row_pauses);
     tcase_add_test(tcase, test_largest_sorts_a_million);
-    suite_add_tcase(suite, tcase);
     return suite;
 }

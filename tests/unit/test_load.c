@@ -250,9 +250,7 @@ END_TEST
 Suite *suite_load(void)
 {
     Suite *suite = suite_create("load");
-    TCase *tcase = tcase_create("load");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    TCase *tcase = suite_cases(suite, "load", setup, teardown, 60);
     tcase_add_loop_test(
         tcase, test_load_gives_the_same_bytes_and_fingerprint_on_any_number_of_threads, 0, DTYPES);
     tcase_add_loop_test(tcase, test_load_packs_every_weight_of_every_strip, 0, DTYPES);
@@ -260,6 +258,5 @@ Suite *suite_load(void)
     tcase_add_loop_test(tcase, test_load_names_the_first_number_that_is_not_finite, 0, 4);
     tcase_add_test(tcase, test_load_refuses_a_file_that_became_shorter);
     tcase_add_test(tcase, test_loading_line_says_bytes_rate_and_time_left_and_is_cleared);
-    suite_add_tcase(suite, tcase);
     return suite;
 }

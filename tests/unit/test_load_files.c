@@ -361,15 +361,12 @@ END_TEST
 Suite *suite_load_files(void)
 {
     Suite *suite = suite_create("load_files");
-    TCase *tcase = tcase_create("files");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    TCase *tcase = suite_cases(suite, "files", setup, teardown, 60);
     tcase_add_loop_test(tcase,
                         test_load_files_of_safetensors_give_the_same_bytes_on_any_number_of_threads,
                         0, KINDS);
     tcase_add_loop_test(tcase, test_load_files_of_npz_give_the_bytes_of_safetensors, 0, 2 * KINDS);
     tcase_add_loop_test(tcase, test_load_files_of_npz_with_a_wrong_checksum_are_refused, 0, KINDS);
     tcase_add_test(tcase, test_load_files_of_whole_matrices_tell_how_far_they_are_read);
-    suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -229,8 +229,7 @@ END_TEST
 Suite *suite_log(void)
 {
     Suite *suite = suite_create("log");
-    TCase *tests = tcase_create("log");
-    tcase_add_checked_fixture(tests, open_log, close_log);
+    TCase *tests = suite_cases(suite, "log", open_log, close_log, 0);
     tcase_add_test(tests, test_log_event_is_json_whatever_the_message_holds);
     tcase_add_test(tests, test_log_a_message_of_control_bytes_still_fits_a_line);
     tcase_add_test(tests, test_log_request_has_route_status_code_and_times);
@@ -239,6 +238,5 @@ Suite *suite_log(void)
     tcase_add_test(tests, test_log_to_a_full_pipe_drops_counts_and_tells_later);
     tcase_add_test(tests, test_log_to_a_terminal_that_nobody_reads_holds_up_nobody);
     tcase_add_test(tests, test_log_line_torn_by_a_full_disk_does_not_touch_the_next);
-    suite_add_tcase(suite, tests);
     return suite;
 }

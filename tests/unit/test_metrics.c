@@ -301,8 +301,7 @@ END_TEST
 Suite *suite_metrics(void)
 {
     Suite *suite = suite_create("metrics");
-    TCase *tests = tcase_create("metrics");
-    tcase_add_checked_fixture(tests, open_metrics, close_metrics);
+    TCase *tests = suite_cases(suite, "metrics", open_metrics, close_metrics, 0);
     tcase_add_test(tests, test_metrics_requests_are_counted_by_route_method_status_and_code);
     tcase_add_test(tests, test_metrics_what_proc_does_not_tell_is_no_sample);
     tcase_add_test(tests, test_metrics_each_gauge_of_a_key_shows_its_own_figure);
@@ -314,6 +313,5 @@ Suite *suite_metrics(void)
     tcase_add_test(tests, test_metrics_a_scrape_of_all_series_stays_small);
     tcase_add_test(tests, test_metrics_sessions_and_gauges_have_their_lines);
     tcase_add_test(tests, test_metrics_every_sample_stands_below_its_own_type_line);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -285,11 +285,9 @@ START_TEST(test_model_refuses_nan_weight_with_tensor_and_index)
 }
 END_TEST
 
-static TCase *tcase_golden(void)
+static void cases_of_golden(Suite *suite)
 {
-    TCase *tcase = tcase_create("golden");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    TCase *tcase = suite_cases(suite, "golden", setup, teardown, 60);
     tcase_add_loop_test(tcase, test_model_loads_golden_checkpoint_with_its_query_weights, 0,
                         sizeof golden / sizeof golden[0]);
     tcase_add_test(tcase, test_model_splits_fused_weights_and_biases);
@@ -298,22 +296,21 @@ static TCase *tcase_golden(void)
     tcase_add_test(tcase, test_model_refuses_layers_that_do_not_ascend_or_exist);
     tcase_add_test(tcase, test_model_fingerprint_follows_weights_and_specification);
     tcase_add_test(tcase, test_model_refuses_nan_weight_with_tensor_and_index);
-    return tcase;
 }
 
 Suite *suite_model(void)
 {
     Suite *suite = suite_create("model");
-    suite_add_tcase(suite, tcase_config());
-    suite_add_tcase(suite, tcase_defaults());
-    suite_add_tcase(suite, tcase_hybrids());
-    suite_add_tcase(suite, tcase_families());
-    suite_add_tcase(suite, tcase_published());
-    suite_add_tcase(suite, tcase_encoders());
-    suite_add_tcase(suite, tcase_stacks());
-    suite_add_tcase(suite, tcase_layouts());
-    suite_add_tcase(suite, tcase_golden());
-    suite_add_tcase(suite, tcase_checkpoint());
-    suite_add_tcase(suite, tcase_random());
+    cases_of_config(suite);
+    cases_of_defaults(suite);
+    cases_of_hybrids(suite);
+    cases_of_families(suite);
+    cases_of_published(suite);
+    cases_of_encoders(suite);
+    cases_of_stacks(suite);
+    cases_of_layouts(suite);
+    cases_of_golden(suite);
+    cases_of_checkpoint(suite);
+    cases_of_random(suite);
     return suite;
 }

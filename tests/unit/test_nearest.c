@@ -124,12 +124,11 @@ END_TEST
 Suite *suite_nearest(void)
 {
     Suite *suite = suite_create("nearest");
-    TCase *tests = tcase_create("nearest");
+    TCase *tests = suite_cases(suite, "nearest", NULL, NULL, 0);
     tcase_add_loop_test(tests, test_nearest_suggests_the_field_that_was_meant, 0,
                         sizeof cases / sizeof cases[0]);
     tcase_add_test(tests, test_nearest_of_words_that_are_too_long_is_none);
     tcase_add_test(tests, test_choices_are_listed_and_cut_before_they_pass_the_room);
     tcase_add_test(tests, test_nearest_is_the_first_of_the_least_distance);
-    suite_add_tcase(suite, tests);
     return suite;
 }

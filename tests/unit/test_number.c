@@ -657,9 +657,9 @@ END_TEST
 Suite *suite_number(void)
 {
     Suite *suite = suite_create("number");
-    TCase *read = tcase_create("read"), *write = tcase_create("write"),
-          *lists = tcase_create("lists");
-    tcase_set_timeout(read, 60);
+    TCase *read = suite_cases(suite, "read", NULL, NULL, 60);
+    TCase *write = suite_cases(suite, "write", NULL, NULL, 3600);
+    TCase *lists = suite_cases(suite, "lists", NULL, NULL, 3600);
     tcase_add_test(read, test_number_table_holds_distances_of_floats_rounded_up);
     tcase_add_test(read, test_number_read_rounds_edge_cases_as_strtof);
     tcase_add_test(read, test_number_read_takes_numbers_of_a_thousand_digits);
@@ -669,19 +669,14 @@ Suite *suite_number(void)
     tcase_add_test(read, test_number_read_refuses_what_json_has_not);
     tcase_add_test(read, test_number_read_leaves_what_follows);
     tcase_add_test(read, test_number_read_double_agrees_with_strtod);
-    suite_add_tcase(suite, read);
-    tcase_set_timeout(write, 3600);
     tcase_add_test(write, test_number_write_has_the_form_that_json_readers_take);
     tcase_add_test(write, test_number_write_round_trips_powers_of_two_and_ten_and_their_neighbours);
     tcase_add_test(write, test_number_write_round_trips_every_small_integer);
     tcase_add_test(write, test_number_write_is_shortest_closest_and_exact_for_random_floats);
-    suite_add_tcase(suite, write);
-    tcase_set_timeout(lists, 3600);
     tcase_add_test(lists, test_numbers_read_stops_before_what_is_no_number_with_a_comma);
     tcase_add_test(lists, test_numbers_read_takes_no_more_than_it_may);
     tcase_add_test(lists, test_numbers_read_agrees_with_strtof_in_every_form);
     tcase_add_test(lists, test_numbers_write_gives_null_for_what_is_not_finite);
     tcase_add_test(lists, test_numbers_of_random_bits_round_trip_in_lists);
-    suite_add_tcase(suite, lists);
     return suite;
 }

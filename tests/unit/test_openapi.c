@@ -236,8 +236,7 @@ END_TEST
 Suite *suite_openapi(void)
 {
     Suite *suite = suite_create("openapi");
-    TCase *tests = tcase_create("openapi");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "openapi", setup, teardown, 0);
     tcase_add_test(tests, test_openapi_every_route_has_its_columns);
     tcase_add_test(tests, test_openapi_server_is_where_the_document_is);
     tcase_add_test(tests, test_openapi_every_route_is_an_operation_of_its_own);
@@ -248,6 +247,5 @@ Suite *suite_openapi(void)
     tcase_add_test(tests, test_openapi_delete_has_no_body_and_a_prefill_has_one);
     tcase_add_test(tests, test_openapi_bounds_have_a_value_or_an_option);
     tcase_add_test(tests, test_openapi_a_key_is_one_way_and_none_is_another);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -489,8 +489,7 @@ END_TEST
 Suite *suite_own(void)
 {
     Suite *suite = suite_create("own");
-    TCase *own = tcase_create("own");
-    tcase_set_timeout(own, 60);
+    TCase *own = suite_cases(suite, "own", NULL, NULL, 60);
     tcase_add_test(own, test_own_weights_under_any_name_are_the_same_layers);
     tcase_add_loop_test(own, test_every_tensor_of_attention_shows_in_the_fingerprint, 0, 5);
     tcase_add_test(own, test_memory_of_arrays_in_fortran_order_is_counted);
@@ -505,6 +504,5 @@ Suite *suite_own(void)
     tcase_add_test(own, test_npz_with_the_mark_of_its_end_in_a_comment_is_read);
     tcase_add_test(own, test_npz_in_fortran_order_holds_one_array_at_a_time);
     tcase_add_test(own, test_npz_headers_that_are_not_understood_are_refused_by_array);
-    suite_add_tcase(suite, own);
     return suite;
 }

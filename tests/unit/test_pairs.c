@@ -238,12 +238,10 @@ END_TEST
 Suite *suite_pairs(void)
 {
     Suite *suite = suite_create("pairs");
-    TCase *pairs = tcase_create("pairs");
-    tcase_set_timeout(pairs, 120);
+    TCase *pairs = suite_cases(suite, "pairs", NULL, NULL, 120);
     tcase_add_loop_test(pairs, test_pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it, 0,
                         COMBINATIONS);
     tcase_add_loop_test(pairs, test_pairs_a_row_has_the_same_bits_whatever_is_computed_with_it, 0,
                         COMBINATIONS / 4);
-    suite_add_tcase(suite, pairs);
     return suite;
 }

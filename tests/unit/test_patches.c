@@ -129,11 +129,10 @@ END_TEST
 Suite *suite_patches(void)
 {
     Suite *suite = suite_create("patches");
-    TCase *calls = tcase_create("calls");
+    TCase *calls = suite_cases(suite, "calls", NULL, NULL, 0);
     tcase_add_test(calls, test_patches_rotate_by_the_grid_that_the_call_gives);
     tcase_add_test(calls, test_patches_without_their_grid_or_of_another_number_are_refused);
     tcase_add_test(calls, test_patches_with_a_bias_have_one_resolution_and_no_steps);
     tcase_add_test(calls, test_sequences_beyond_full_attention_are_refused);
-    suite_add_tcase(suite, calls);
     return suite;
 }

@@ -527,9 +527,7 @@ END_TEST
 Suite *suite_pooling(void)
 {
     Suite *suite = suite_create("pooling");
-    TCase *tests = tcase_create("pooling");
-    tcase_set_timeout(tests, 600);
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "pooling", setup, teardown, 600);
     tcase_add_test(
         tests, test_pooling_random_calls_and_steps_equal_the_definition_on_any_number_of_threads);
     tcase_add_loop_test(
@@ -539,6 +537,5 @@ Suite *suite_pooling(void)
     tcase_add_test(tests, test_pooling_gives_way_at_every_row_of_a_mean);
     tcase_add_test(tests, test_pooling_takes_memory_of_the_pooled_map_and_its_units);
     tcase_add_test(tests, test_pooling_refuses_what_has_no_meaning);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -183,13 +183,10 @@ END_TEST
 Suite *suite_portions(void)
 {
     Suite *suite = suite_create("portions");
-    TCase *sequences = tcase_create("sequences");
-    tcase_add_checked_fixture(sequences, setup, teardown);
+    TCase *sequences = suite_cases(suite, "sequences", setup, teardown, 0);
     tcase_add_test(sequences, test_portions_give_what_each_sequence_gives_alone);
-    suite_add_tcase(suite, sequences);
-    TCase *memory = tcase_create("memory");
+    TCase *memory = suite_cases(suite, "memory", NULL, NULL, 0);
     tcase_add_test(memory, test_portions_return_their_memory);
     tcase_add_test(memory, test_portions_return_to_where_they_began);
-    suite_add_tcase(suite, memory);
     return suite;
 }

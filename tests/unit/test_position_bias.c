@@ -360,24 +360,22 @@ END_TEST
 Suite *suite_position_bias(void)
 {
     Suite *suite = suite_create("position_bias");
-    TCase *disentangled = tcase_create("disentangled");
+    TCase *disentangled = suite_cases(suite, "disentangled", NULL, NULL, 0);
     tcase_add_test(disentangled, test_disentangled_distances_share_rows_beyond_half_of_the_buckets);
     tcase_add_test(disentangled, test_disentangled_refuses_specifications_without_a_meaning);
     tcase_add_test(disentangled, test_relative_keys_of_far_distances_are_those_of_the_ends);
-    suite_add_tcase(suite, disentangled);
-    TCase *alibi = tcase_create("alibi"), *t5 = tcase_create("t5"), *both = tcase_create("both");
+    TCase *alibi = suite_cases(suite, "alibi", NULL, NULL, 0);
+    TCase *t5 = suite_cases(suite, "t5", NULL, NULL, 0);
+    TCase *both = suite_cases(suite, "both", NULL, NULL, 0);
     tcase_add_test(alibi, test_position_bias_alibi_slopes_of_a_power_of_two_are_its_roots);
     tcase_add_test(alibi, test_position_bias_alibi_slopes_beyond_a_power_of_two_come_from_the_next);
     tcase_add_test(alibi, test_position_bias_alibi_scale_multiplies_the_slopes);
     tcase_add_test(alibi, test_position_bias_alibi_in_bfloat16_rounds_slope_position_and_product);
-    suite_add_tcase(suite, alibi);
     tcase_add_test(t5, test_position_bias_buckets_are_those_of_hugging_face);
     tcase_add_test(t5, test_position_bias_t5_adds_the_number_of_head_and_bucket_at_any_distance);
-    suite_add_tcase(suite, t5);
     tcase_add_test(both, test_position_bias_of_counted_keys_is_that_of_the_same_keys_listed);
     tcase_add_test(both, test_position_bias_leaves_infinity_and_keeps_finite_sums_finite);
     tcase_add_test(both, test_position_bias_of_none_adds_nothing);
     tcase_add_test(both, test_position_bias_refuses_specifications_out_of_bounds);
-    suite_add_tcase(suite, both);
     return suite;
 }

@@ -307,21 +307,17 @@ END_TEST
 Suite *suite_promises(void)
 {
     Suite *suite = suite_create("promises");
-    TCase *comparing = tcase_create("comparing"), *sessions = tcase_create("sessions");
+    TCase *comparing = suite_cases(suite, "comparing", NULL, NULL, 0);
+    TCase *sessions = suite_cases(suite, "sessions", open_model, close_model, 0);
     tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_wherever_they_differ);
     tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_whichever_key_it_is);
-    suite_add_tcase(suite, comparing);
-    tcase_add_checked_fixture(sessions, open_model, close_model);
     tcase_add_test(sessions, test_every_place_of_an_id_that_is_made_takes_many_values);
     tcase_add_test(sessions, test_epochs_of_two_runs_have_nothing_in_common);
     tcase_add_test(sessions, test_ids_fall_into_other_buckets_in_each_run);
     tcase_add_test(sessions, test_of_two_sessions_of_one_id_the_first_that_is_listed_stays);
-    suite_add_tcase(suite, sessions);
-    TCase *sandbox = tcase_create("sandbox");
-    tcase_add_checked_fixture(sandbox, make_directory, remove_directory);
+    TCase *sandbox = suite_cases(suite, "sandbox", make_directory, remove_directory, 0);
     tcase_add_loop_test(sandbox,
                         test_sandbox_refuses_code_signals_and_writing_when_files_are_reloaded, 0,
                         ATTEMPTS);
-    suite_add_tcase(suite, sandbox);
     return suite;
 }

@@ -661,11 +661,9 @@ END_TEST
 Suite *suite_property(void)
 {
     Suite *suite = suite_create("property");
-    TCase *layers = tcase_create("layers");
-    tcase_set_timeout(layers, 900); /* a sanitizer may take so long */
-    tcase_add_checked_fixture(layers, setup, teardown);
+    TCase *layers =
+        suite_cases(suite, "layers", setup, teardown, 900); /* a sanitizer may take so long */
     tcase_add_test(layers,
                    test_property_random_layers_equal_the_oracle_whole_in_steps_and_as_trees);
-    suite_add_tcase(suite, layers);
     return suite;
 }

@@ -132,10 +132,9 @@ END_TEST
 Suite *suite_quantized(void)
 {
     Suite *suite = suite_create("quantized");
-    TCase *tests = tcase_create("quantized");
+    TCase *tests = suite_cases(suite, "quantized", NULL, NULL, 0);
     tcase_add_test(tests, test_stored_forms_have_the_fingerprint_of_their_numbers);
     tcase_add_test(tests, test_any_range_is_that_of_the_whole);
     tcase_add_test(tests, test_memory_of_loading_counts_the_decoders);
-    suite_add_tcase(suite, tests);
     return suite;
 }

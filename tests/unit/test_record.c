@@ -386,13 +386,11 @@ END_TEST
 Suite *suite_record(void)
 {
     Suite *suite = suite_create("record");
-    TCase *tests = tcase_create("record");
+    TCase *tests = suite_cases(suite, "record", NULL, NULL, 0);
     tcase_add_loop_test(tests, test_recorded_rows_make_the_same_cache_again_bit_for_bit, 0, 4);
     tcase_add_test(tests, test_refused_steps_fail_and_leave_no_trace_while_others_succeed);
     tcase_add_test(tests, test_marks_list_what_is_near_and_forget_what_is_far);
-    suite_add_tcase(suite, tests);
-    TCase *journals = tcase_create("journals");
-    tcase_add_checked_fixture(journals, open_journal, close_journal);
+    TCase *journals = suite_cases(suite, "journals", open_journal, close_journal, 0);
     tcase_add_loop_test(journals, test_journal_gives_back_the_records_that_were_added, 0, 2);
     tcase_add_test(journals,
                    test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
@@ -401,6 +399,5 @@ Suite *suite_record(void)
     tcase_add_loop_test(journals, test_damage_in_what_was_not_flushed_ends_the_journal, 0, 6);
     tcase_add_test(journals,
                    test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged);
-    suite_add_tcase(suite, journals);
     return suite;
 }

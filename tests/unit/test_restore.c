@@ -296,9 +296,7 @@ END_TEST
 Suite *suite_restore(void)
 {
     Suite *suite = suite_create("restore");
-    TCase *tests = tcase_create("restore");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "restore", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not, 0,
                         4);
     tcase_add_loop_test(tests, test_a_lost_session_that_is_deleted_is_not_lost, 0, 2);
@@ -306,11 +304,8 @@ Suite *suite_restore(void)
     tcase_add_test(tests, test_sessions_that_are_deleted_take_no_room_while_a_journal_is_read);
     tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
     tcase_add_test(tests, test_progress_is_reported_within_a_record_as_long_as_a_journal);
-    suite_add_tcase(suite, tests);
-    TCase *windows = tcase_create("windows");
-    tcase_add_checked_fixture(windows, set_up_window, tear_down);
+    TCase *windows = suite_cases(suite, "windows", set_up_window, tear_down, 0);
     tcase_add_loop_test(windows, test_a_truncation_goes_back_to_tokens_that_the_window_has_kept, 0,
                         3);
-    suite_add_tcase(suite, windows);
     return suite;
 }

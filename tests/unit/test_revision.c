@@ -191,20 +191,14 @@ END_TEST
 Suite *suite_revision(void)
 {
     Suite *suite = suite_create("revision");
-    TCase *drawn = tcase_create("drawn");
+    TCase *drawn = suite_cases(suite, "drawn", NULL, NULL, 0);
     tcase_add_test(drawn, test_each_truncation_draws_another_revision_and_knows_the_one_before);
     tcase_add_test(drawn, test_a_truncation_is_known_again_by_the_revision_before_and_its_length);
-    suite_add_tcase(suite, drawn);
-    TCase *files = tcase_create("files");
-    tcase_add_checked_fixture(files, set_up, tear_down);
-    tcase_set_timeout(files, 60);
+    TCase *files = suite_cases(suite, "files", set_up, tear_down, 60);
     tcase_add_loop_test(files, test_files_keep_the_revision_and_the_last_truncation, JOURNAL,
                         FILES + 1);
     tcase_add_loop_test(files, test_a_revision_that_cannot_be_is_damage, 0, 6);
-    suite_add_tcase(suite, files);
-    TCase *steps = tcase_create("steps"); /* which end all by themselves */
-    tcase_add_checked_fixture(steps, set_up, NULL);
+    TCase *steps = suite_cases(suite, "steps", set_up, NULL, 0); /* which end all by themselves */
     tcase_add_test(steps, test_a_truncation_that_comes_while_a_step_is_queued_refuses_the_step);
-    suite_add_tcase(suite, steps);
     return suite;
 }

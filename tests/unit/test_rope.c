@@ -420,8 +420,9 @@ END_TEST
 Suite *suite_rope(void)
 {
     Suite *suite = suite_create("rope");
-    TCase *frequencies = tcase_create("frequencies"), *rotation = tcase_create("rotation");
-    TCase *check = tcase_create("check");
+    TCase *frequencies = suite_cases(suite, "frequencies", NULL, NULL, 0);
+    TCase *rotation = suite_cases(suite, "rotation", NULL, NULL, 0);
+    TCase *check = suite_cases(suite, "check", NULL, NULL, 0);
     tcase_add_test(frequencies, test_rope_default_frequencies_are_powers_of_theta);
     tcase_add_test(frequencies, test_rope_linear_divides_all_frequencies_by_the_factor);
     tcase_add_test(frequencies, test_rope_dynamic_is_plain_up_to_the_trained_length);
@@ -434,12 +435,10 @@ Suite *suite_rope(void)
     tcase_add_test(frequencies,
                    test_rope_longrope_takes_short_factors_up_to_the_trained_length_then_long_ones);
     tcase_add_test(frequencies, test_rope_is_rescaled_only_where_the_type_depends_on_the_length);
-    suite_add_tcase(suite, frequencies);
     tcase_add_test(rotation, test_rope_cos_sin_takes_the_float32_angle);
     tcase_add_test(rotation, test_rope_attention_factor_multiplies_cosine_and_sine);
     tcase_add_test(rotation, test_rope_rotates_halves_and_leaves_what_is_beyond_dim);
     tcase_add_test(rotation, test_rope_rotates_neighbours_where_interleaved);
-    suite_add_tcase(suite, rotation);
     tcase_add_test(check, test_rope_check_takes_every_type);
     tcase_add_test(check, test_rope_check_refuses_widths_that_cannot_be_paired);
     tcase_add_test(check, test_rope_check_refuses_types_that_are_none);
@@ -448,12 +447,9 @@ Suite *suite_rope(void)
                    test_rope_check_refuses_longrope_factors_that_are_missing_or_out_of_bounds);
     tcase_add_test(check, test_rope_check_looks_at_nothing_that_the_type_does_not_read);
     tcase_add_test(check, test_rope_at_its_bounds_stays_finite);
-    TCase *sessions = tcase_create("sessions");
-    tcase_add_checked_fixture(sessions, open_long_model, close_long_model);
+    TCase *sessions = suite_cases(suite, "sessions", open_long_model, close_long_model, 0);
     tcase_add_test(sessions, test_rope_a_session_does_not_cross_the_trained_length);
     tcase_add_test(sessions,
                    test_rope_a_session_beyond_the_trained_length_is_its_prefill_and_stays_there);
-    suite_add_tcase(suite, sessions);
-    suite_add_tcase(suite, check);
     return suite;
 }

@@ -420,9 +420,7 @@ END_TEST
 Suite *suite_safetensors(void)
 {
     Suite *suite = suite_create("safetensors");
-    TCase *tcase = tcase_create("safetensors");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    TCase *tcase = suite_cases(suite, "safetensors", setup, teardown, 60);
     tcase_add_loop_test(tcase, test_safetensors_refuses_every_malformed_header, 0,
                         sizeof malformed / sizeof malformed[0]);
     tcase_add_test(tcase, test_safetensors_refuses_header_lengths_beyond_file_or_format);
@@ -438,6 +436,5 @@ Suite *suite_safetensors(void)
     tcase_add_test(tcase, test_safetensors_refuses_to_widen_other_types);
     tcase_add_test(tcase, test_safetensors_reports_a_file_that_has_shrunk_since_it_was_opened);
     tcase_add_test(tcase, test_safetensors_opens_a_header_of_50000_tensors);
-    suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -157,9 +157,7 @@ END_TEST
 Suite *suite_sandbox(void)
 {
     Suite *suite = suite_create("sandbox");
-    TCase *tests = tcase_create("sandbox");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "sandbox", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_sandbox_refuses_what_serving_does_not_need, 0, ATTEMPTS);
-    suite_add_tcase(suite, tests);
     return suite;
 }

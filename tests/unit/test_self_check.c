@@ -189,7 +189,7 @@ END_TEST
 Suite *suite_self_check(void)
 {
     Suite *suite = suite_create("self_check");
-    TCase *tests = tcase_create("self_check");
+    TCase *tests = suite_cases(suite, "self_check", NULL, NULL, 0);
     tcase_add_loop_test(tests, test_self_check_holds_for_every_dtype_at_every_level, 0, 4);
     tcase_add_test(tests, test_self_check_passes_over_layers_without_a_cache);
     tcase_add_loop_test(tests,
@@ -197,6 +197,5 @@ Suite *suite_self_check(void)
                         NUM_FAULTS);
     tcase_add_test(tests, test_self_check_takes_a_step_that_fails_in_any_company_for_the_same);
     tcase_add_test(tests, test_self_check_lets_no_daemon_start_with_such_kernels);
-    suite_add_tcase(suite, tests);
     return suite;
 }

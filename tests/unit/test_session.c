@@ -305,8 +305,7 @@ END_TEST
 Suite *suite_session(void)
 {
     Suite *suite = suite_create("session");
-    TCase *tests = tcase_create("session");
-    tcase_add_checked_fixture(tests, open_table, close_table);
+    TCase *tests = suite_cases(suite, "session", open_table, close_table, 0);
     tcase_add_loop_test(tests, test_session_missing_id_of_another_instance_is_told_apart, 0,
                         sizeof missing / sizeof missing[0]);
     tcase_add_test(tests, test_session_ids_have_instance_generation_and_105_other_bits);
@@ -318,6 +317,5 @@ Suite *suite_session(void)
     tcase_add_test(tests, test_session_get_counts_as_use_and_peek_does_not);
     tcase_add_test(tests, test_session_of_creates_at_once_exactly_one_wins);
     tcase_add_test(tests, test_session_limit_holds_for_creates_at_once);
-    suite_add_tcase(suite, tests);
     return suite;
 }

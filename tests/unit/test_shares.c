@@ -239,9 +239,7 @@ END_TEST
 Suite *suite_shares(void)
 {
     Suite *suite = suite_create("shares");
-    TCase *shares = tcase_create("shares");
-    tcase_set_timeout(shares, 120);
-    tcase_add_checked_fixture(shares, set_up, NULL);
+    TCase *shares = suite_cases(suite, "shares", set_up, NULL, 120);
     tcase_add_test(shares, test_shares_32_threads_of_an_address_never_pass_it_by_a_byte);
     tcase_add_test(shares, test_shares_32_threads_of_a_key_never_pass_it_by_a_byte);
     tcase_add_test(shares, test_shares_32_threads_of_a_key_never_pass_its_own_limit);
@@ -253,6 +251,5 @@ Suite *suite_shares(void)
     tcase_add_test(shares, test_shares_get_back_what_the_daemon_has_no_room_for);
     tcase_add_test(shares, test_shares_spread_addresses_by_a_secret);
     tcase_add_test(shares, test_shares_addresses_are_ipv4_or_64_bits_of_ipv6);
-    suite_add_tcase(suite, shares);
     return suite;
 }

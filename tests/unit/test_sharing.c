@@ -460,8 +460,7 @@ END_TEST
 Suite *suite_sharing(void)
 {
     Suite *suite = suite_create("sharing");
-    TCase *tests = tcase_create("sharing");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "sharing", setup, teardown, 0);
     tcase_add_loop_test(tests, test_forks_share_what_they_shared_in_whichever_order_they_are_read,
                         0, 5);
     tcase_add_test(tests, test_caches_that_share_blocks_go_on_each_for_itself);
@@ -474,6 +473,5 @@ Suite *suite_sharing(void)
                    test_forks_of_a_session_that_is_lost_share_with_each_other_and_with_its_parent);
     tcase_add_loop_test(tests, test_any_family_of_forks_fits_again_where_it_did, 0, 8);
     tcase_add_loop_test(tests, test_forks_of_sessions_that_forget_fit_again, 0, 4);
-    suite_add_tcase(suite, tests);
     return suite;
 }

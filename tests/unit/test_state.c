@@ -556,9 +556,7 @@ END_TEST
 Suite *suite_state(void)
 {
     Suite *suite = suite_create("state");
-    TCase *tests = tcase_create("state");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 120);
+    TCase *tests = suite_cases(suite, "state", setup, teardown, 120);
     tcase_add_loop_test(
         tests, test_state_any_sequence_of_operations_leaves_what_a_replay_of_its_tokens_gives, 0,
         6);
@@ -571,6 +569,5 @@ Suite *suite_state(void)
     tcase_add_test(tests, test_state_has_at_most_as_many_notes_as_documented);
     tcase_add_test(tests, test_state_files_take_no_more_memory_than_is_said_before);
     tcase_add_test(tests, test_state_forks_of_a_long_cache_are_paid_for_by_the_pool);
-    suite_add_tcase(suite, tests);
     return suite;
 }

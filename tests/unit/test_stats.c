@@ -347,12 +347,12 @@ END_TEST
 Suite *suite_stats(void)
 {
     Suite *suite = suite_create("stats");
-    TCase *row = tcase_create("row"), *head = tcase_create("head");
+    TCase *row = suite_cases(suite, "row", NULL, NULL, 0);
+    TCase *head = suite_cases(suite, "head", NULL, NULL, 0);
     tcase_add_test(row, test_stats_row_measures_what_was_worked_out_by_hand);
     tcase_add_test(row, test_stats_row_that_sees_nothing_is_zero);
     tcase_add_test(row, test_stats_row_of_a_query_outside_of_the_keys_has_no_self);
     tcase_add_test(row, test_stats_row_of_equal_weights_has_the_first_as_strongest);
-    suite_add_tcase(suite, row);
     tcase_add_test(head, test_stats_uniform_head_is_global_however_short_the_text);
     tcase_add_test(head, test_stats_previous_token_head_is_previous);
     tcase_add_test(head, test_stats_head_on_the_first_token_is_sink);
@@ -368,6 +368,5 @@ Suite *suite_stats(void)
     tcase_add_test(head, test_stats_rows_that_see_nothing_have_no_target_and_no_group);
     tcase_add_test(head, test_stats_of_a_single_token_are_its_own_and_tell_no_pattern);
     tcase_add_test(head, test_stats_patterns_have_names);
-    suite_add_tcase(suite, head);
     return suite;
 }

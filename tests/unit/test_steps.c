@@ -418,9 +418,7 @@ END_TEST
 Suite *suite_steps(void)
 {
     Suite *suite = suite_create("steps");
-    TCase *steps = tcase_create("steps");
-    tcase_set_timeout(steps, 120);
-    tcase_add_checked_fixture(steps, setup, teardown);
+    TCase *steps = suite_cases(suite, "steps", setup, teardown, 120);
     tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it);
     tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_may_stay_behind);
     tcase_add_loop_test(steps, test_steps_prefill_and_single_steps_give_the_same_bits,
@@ -435,6 +433,5 @@ Suite *suite_steps(void)
                         NUM_DTYPES);
     tcase_add_test(steps, test_steps_on_a_layer_that_is_not_there_fail_all);
     tcase_add_test(steps, test_steps_work_is_that_of_projections_and_attention);
-    suite_add_tcase(suite, steps);
     return suite;
 }

@@ -566,9 +566,7 @@ END_TEST
 Suite *suite_store(void)
 {
     Suite *suite = suite_create("store");
-    TCase *tests = tcase_create("store");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "store", set_up, tear_down, 60);
     tcase_add_test(tests, test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk);
     tcase_add_test(
         tests,
@@ -593,6 +591,5 @@ Suite *suite_store(void)
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
     tcase_add_test(tests, test_session_file_that_cannot_be_read_is_not_damaged);
     tcase_add_test(tests, test_directory_of_another_user_is_refused_with_the_owner_and_the_remedy);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -192,12 +192,9 @@ END_TEST
 Suite *suite_store_check(void)
 {
     Suite *suite = suite_create("store_check");
-    TCase *tests = tcase_create("store_check");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 120);
+    TCase *tests = suite_cases(suite, "store_check", set_up, tear_down, 120);
     tcase_add_test(tests, test_check_says_what_a_start_does_with_whichever_files_are_missing);
     tcase_add_loop_test(tests, test_check_says_what_a_start_does_with_damage_anywhere, 0, 2);
     tcase_add_test(tests, test_check_sees_values_of_a_layer_that_has_no_keys);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -534,11 +534,8 @@ END_TEST
 Suite *suite_store_disk(void)
 {
     Suite *suite = suite_create("store_disk");
-    TCase *tests = tcase_create("everysec"), *always = tcase_create("always");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_checked_fixture(always, set_up_always, tear_down);
-    tcase_set_timeout(tests, 120);
-    tcase_set_timeout(always, 120);
+    TCase *tests = suite_cases(suite, "everysec", set_up, tear_down, 120);
+    TCase *always = suite_cases(suite, "always", set_up_always, tear_down, 120);
     tcase_add_test(always, test_always_flushes_every_change_before_the_call_returns);
     tcase_add_test(always, test_always_refuses_what_cannot_be_flushed);
     tcase_add_test(always,
@@ -571,7 +568,5 @@ Suite *suite_store_disk(void)
         tests, test_start_with_a_wall_clock_that_is_wrong_keeps_sessions_and_their_idle_time, 0, 2);
     tcase_add_loop_test(tests, test_what_is_read_at_once_has_its_owner_and_its_idle_time, 0, 2);
     tcase_add_test(tests, test_idle_time_outlives_a_crash_but_for_a_minute);
-    suite_add_tcase(suite, always);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -303,9 +303,7 @@ END_TEST
 Suite *suite_store_gap(void)
 {
     Suite *suite = suite_create("store_gap");
-    TCase *tests = tcase_create("store_gap");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 120);
+    TCase *tests = suite_cases(suite, "store_gap", set_up, tear_down, 120);
     tcase_add_test(tests,
                    test_zeroed_page_in_the_unflushed_tail_costs_no_session_that_was_flushed_before);
     tcase_add_loop_test(
@@ -315,6 +313,5 @@ Suite *suite_store_gap(void)
     tcase_add_test(tests, test_journal_after_an_unflushed_end_that_was_lost_does_not_count);
     tcase_add_test(tests, test_end_of_a_journal_is_flushed_before_the_journal_that_follows);
     tcase_add_test(tests, test_damage_between_many_marks_costs_the_sessions_that_it_hits);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -248,9 +248,7 @@ END_TEST
 Suite *suite_store_room(void)
 {
     Suite *suite = suite_create("store_room");
-    TCase *tests = tcase_create("store_room");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "store_room", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_sessions_that_expired_while_no_daemon_ran_take_no_room_later, 0,
                         2);
     tcase_add_test(tests, test_sessions_that_expired_while_the_disk_was_full_take_no_room_later);
@@ -261,6 +259,5 @@ Suite *suite_store_room(void)
     tcase_add_test(tests, test_forks_of_a_parent_that_was_deleted_share_their_blocks_again);
     tcase_add_test(tests, test_forks_share_with_a_session_whose_file_is_older_than_they_are);
     tcase_add_loop_test(tests, test_forks_share_with_each_other_where_a_file_is_damaged, 0, 5);
-    suite_add_tcase(suite, tests);
     return suite;
 }

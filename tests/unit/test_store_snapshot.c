@@ -149,11 +149,8 @@ END_TEST
 Suite *suite_store_snapshot(void)
 {
     Suite *suite = suite_create("store_snapshot");
-    TCase *tests = tcase_create("store_snapshot");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "store_snapshot", set_up, tear_down, 60);
     tcase_add_test(tests, test_snapshot_leaves_the_writing_of_headers_to_the_thread_of_the_store);
     tcase_add_test(tests, test_snapshot_is_one_moment_of_lengths_and_last_steps);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -390,9 +390,7 @@ END_TEST
 Suite *suite_store_unread(void)
 {
     Suite *suite = suite_create("store_unread");
-    TCase *tests = tcase_create("store_unread");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "store_unread", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_sessions_have_lengths_blocks_and_last_steps_before_their_tokens,
                         0, 4);
     tcase_add_loop_test(tests, test_kills_before_tokens_are_read_lose_nothing, 0, 4);
@@ -403,6 +401,5 @@ Suite *suite_store_unread(void)
                         0, 2);
     tcase_add_test(tests, test_start_reads_the_base_and_no_file_of_its_sessions);
     tcase_add_test(tests, test_last_snapshot_keeps_the_files_of_sessions_that_are_unread);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -215,13 +215,11 @@ END_TEST
 Suite *suite_stores(void)
 {
     Suite *suite = suite_create("stores");
-    TCase *tests = tcase_create("stores");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "stores", set_up, tear_down, 0);
     tcase_add_test(tests, test_stores_that_refuse_records_leave_the_others_theirs);
     tcase_add_test(tests, test_stores_have_clocks_of_their_own);
     tcase_add_test(tests, test_heavy_steps_leave_half_of_a_batch_to_light_ones);
     tcase_add_test(tests, test_stores_make_batches_and_snapshots_of_their_own);
     tcase_add_test(tests, test_stores_of_one_instance_are_told_by_generation);
-    suite_add_tcase(suite, tests);
     return suite;
 }

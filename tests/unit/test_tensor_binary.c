@@ -307,8 +307,7 @@ END_TEST
 Suite *suite_tensor_binary(void)
 {
     Suite *suite = suite_create("tensor_binary");
-    TCase *tests = tcase_create("tensor_binary");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "tensor_binary", setup, teardown, 0);
     tcase_add_test(tests, test_every_half_and_bfloat_widens_exactly_or_is_not_finite);
     tcase_add_test(tests, test_what_is_not_finite_is_named_by_its_element);
     tcase_add_test(tests, test_minus_infinities_are_taken_where_null_is);
@@ -321,6 +320,5 @@ Suite *suite_tensor_binary(void)
     tcase_add_test(tests, test_without_framing_there_are_no_bytes);
     tcase_add_test(tests, test_descriptions_say_shape_type_and_size_within_their_bound);
     tcase_add_test(tests, test_bytes_after_text_of_any_length_begin_aligned);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -315,8 +315,8 @@ END_TEST
 Suite *suite_tensor_json(void)
 {
     Suite *suite = suite_create("tensor_json");
-    TCase *reading = tcase_create("reading"), *writing = tcase_create("writing");
-    tcase_add_checked_fixture(reading, setup, teardown);
+    TCase *reading = suite_cases(suite, "reading", setup, teardown, 0);
+    TCase *writing = suite_cases(suite, "writing", setup, teardown, 0);
     tcase_add_test(reading, test_tensor_takes_its_shape_from_the_nesting);
     tcase_add_test(reading, test_tensor_errors_have_code_and_index);
     tcase_add_test(reading, test_tensor_object_form_is_checked);
@@ -324,11 +324,8 @@ Suite *suite_tensor_json(void)
     tcase_add_test(reading, test_tensor_booleans_are_true_false_one_and_zero);
     tcase_add_test(reading, test_tensor_integers_are_exact_and_may_be_bare);
     tcase_add_test(reading, test_tensor_finds_no_memory_beyond_the_ceiling);
-    suite_add_tcase(suite, reading);
-    tcase_add_checked_fixture(writing, setup, teardown);
     tcase_add_test(writing, test_tensor_is_written_as_nested_arrays);
     tcase_add_test(writing, test_tensor_written_and_read_is_the_same_bits);
     tcase_add_test(writing, test_tensor_writing_stops_at_the_limit_of_the_buffer);
-    suite_add_tcase(suite, writing);
     return suite;
 }

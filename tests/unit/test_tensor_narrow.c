@@ -137,13 +137,11 @@ END_TEST
 Suite *suite_tensor_narrow(void)
 {
     Suite *suite = suite_create("tensor_narrow");
-    TCase *tests = tcase_create("narrow");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "narrow", setup, teardown, 0);
     tcase_add_test(tests,
                    test_every_half_and_what_lies_between_two_rounds_to_the_nearest_ties_to_even);
     tcase_add_test(tests, test_halves_end_at_65504_and_keep_minus_infinity);
     tcase_add_loop_test(tests, test_bytes_are_the_nearest_of_each_maps_range, 0, 12);
     tcase_add_test(tests, test_ends_and_empty_ranges_of_bytes);
-    suite_add_tcase(suite, tests);
     return suite;
 }

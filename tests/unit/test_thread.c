@@ -76,9 +76,8 @@ END_TEST
 Suite *suite_thread(void)
 {
     Suite *suite = suite_create("thread");
-    TCase *tests = tcase_create("thread");
+    TCase *tests = suite_cases(suite, "thread", NULL, NULL, 0);
     tcase_add_test(tests, test_threads_that_the_system_refuses_are_not_called_a_want_of_memory);
     tcase_add_test(tests, test_each_cause_has_its_remedy_and_other_messages_stay);
-    suite_add_tcase(suite, tests);
     return suite;
 }

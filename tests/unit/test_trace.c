@@ -135,12 +135,11 @@ END_TEST
 Suite *suite_trace(void)
 {
     Suite *suite = suite_create("trace");
-    TCase *tests = tcase_create("trace");
+    TCase *tests = suite_cases(suite, "trace", NULL, NULL, 0);
     tcase_add_loop_test(tests, test_trace_takes_values_that_are_well_formed, 0, COUNT(taken));
     tcase_add_loop_test(tests, test_trace_ignores_all_other_values, 0, COUNT(ignored));
     tcase_add_test(tests, test_trace_looks_at_every_character);
     tcase_add_test(tests, test_trace_reads_no_further_than_the_length);
     tcase_add_test(tests, test_trace_is_answered_with_a_span_of_its_own);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -117,10 +117,9 @@ END_TEST
 Suite *suite_ui(void)
 {
     Suite *suite = suite_create("ui");
-    TCase *tests = tcase_create("ui");
+    TCase *tests = suite_cases(suite, "ui", NULL, NULL, 0);
     tcase_add_test(tests, test_ui_files_have_names_types_and_a_size);
     tcase_add_test(tests, test_ui_every_file_that_the_page_or_a_module_names_is_there);
     tcase_add_test(tests, test_ui_file_is_held_without_memory);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -237,9 +237,7 @@ END_TEST
 Suite *suite_unread(void)
 {
     Suite *suite = suite_create("unread");
-    TCase *tests = tcase_create("unread");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "unread", set_up, tear_down, 60);
     tcase_add_test(tests, test_fork_of_an_unread_session_waits_until_it_is_read);
     tcase_add_test(tests, test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost);
     tcase_add_test(tests, test_fork_of_an_unread_session_that_is_deleted_finds_none);
@@ -249,6 +247,5 @@ Suite *suite_unread(void)
     tcase_add_test(tests, test_session_for_which_a_request_waits_does_not_expire);
     tcase_add_test(tests, test_stop_finishes_what_is_on_record);
     tcase_add_loop_test(tests, test_request_that_waits_for_tokens_is_cancelled_as_others_are, 0, 2);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -311,14 +311,12 @@ END_TEST
 Suite *suite_versions(void)
 {
     Suite *suite = suite_create("versions");
-    TCase *tests = tcase_create("versions");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    TCase *tests = suite_cases(suite, "versions", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_versions_a_later_one_is_refused_and_nothing_is_touched, 0,
                         KINDS);
     tcase_add_loop_test(tests, test_versions_a_directory_without_a_lock_file_gets_none, 0, KINDS);
     tcase_add_loop_test(tests, test_versions_an_older_one_is_refused_too, 0, 2);
     tcase_add_loop_test(tests, test_versions_a_damaged_head_is_no_later_version, 0, KINDS);
     tcase_add_test(tests, test_versions_a_base_speaks_for_older_session_files);
-    suite_add_tcase(suite, tests);
     return suite;
 }

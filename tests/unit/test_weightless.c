@@ -322,13 +322,10 @@ END_TEST
 Suite *suite_weightless(void)
 {
     Suite *suite = suite_create("weightless");
-    TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *tests = suite_cases(suite, "all", setup, teardown, 120);
     tcase_add_test(tests, test_weightless_steps_of_random_shapes_equal_the_oracle);
     tcase_add_test(tests, test_weightless_step_that_is_wrong_fails_alone);
     tcase_add_test(tests, test_weightless_shape_beyond_bounds_is_refused_by_name);
     tcase_add_test(tests, test_weightless_model_is_loaded_and_has_no_weights_to_attend_with);
-    suite_add_tcase(suite, tests);
     return suite;
 }

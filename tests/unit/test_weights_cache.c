@@ -227,6 +227,15 @@ static void expect_mapped_case(const struct golden_case *c, enum attn_dtype dtyp
     attn_model_close(found);
 }
 
+/* Whether no case before number i of the set is of its model. */
+static bool is_first_of_model(const struct golden_set *set, size_t i)
+{
+    for (size_t before = 0; before < i; before++)
+        if (strcmp(set->cases[before].model, set->cases[i].model) == 0)
+            return false;
+    return true;
+}
+
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 
 /* Each model with f32 and, by turns, with one of the others. */
@@ -237,7 +246,7 @@ START_TEST(test_weights_cache_gives_every_family_the_bits_of_private_weights)
     golden_load(&set);
     for (size_t i = 0; i < set.count; i++) {
         const struct golden_case *c = &set.cases[i];
-        if (c->model[0] == '\0' || (i > 0 && strcmp(c->model, set.cases[i - 1].model) == 0))
+        if (c->model[0] == '\0' || !is_first_of_model(&set, i))
             continue;
         if (_i == 0 || models % 3 == (size_t)_i - 1) {
             expect_mapped_case(c, dtypes[_i]);
@@ -604,9 +613,7 @@ END_TEST
 Suite *suite_weights_cache(void)
 {
     Suite *suite = suite_create("weights_cache");
-    TCase *tests = tcase_create("weights_cache");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
+    TCase *tests = suite_cases(suite, "weights_cache", set_up, tear_down, 60);
     tcase_add_loop_test(tests, test_weights_cache_gives_every_family_the_bits_of_private_weights, 0,
                         4);
     tcase_add_test(tests, test_weights_cache_finds_each_damaged_byte_of_a_header);
@@ -624,6 +631,5 @@ Suite *suite_weights_cache(void)
     tcase_add_test(tests, test_weights_cache_removes_what_a_killed_writer_left);
     tcase_add_test(tests, test_weights_cache_remembers_a_self_check_of_the_same_circumstances);
     tcase_add_test(tests, test_weights_cache_keeps_the_last_lines_of_a_note);
-    suite_add_tcase(suite, tests);
     return suite;
 }

@@ -505,8 +505,7 @@ END_TEST
 Suite *suite_yield(void)
 {
     Suite *suite = suite_create("yield");
-    TCase *cases = tcase_create("yield");
-    tcase_set_timeout(cases, 120);
+    TCase *cases = suite_cases(suite, "yield", NULL, NULL, 120);
     tcase_add_loop_test(cases,
                         test_yield_attend_and_the_decodes_inside_it_get_the_bits_they_get_alone, 0,
                         NUM_CASES);
@@ -526,6 +525,5 @@ Suite *suite_yield(void)
         2 * NUM_CASES);
     tcase_add_loop_test(cases, test_yield_the_innermost_call_asks_nobody, 0, NUM_CASES);
     tcase_add_loop_test(cases, test_pool_runs_every_task_once_inside_and_outside, 0, NUM_CASES / 2);
-    suite_add_tcase(suite, cases);
     return suite;
 }

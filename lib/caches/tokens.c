@@ -1,4 +1,4 @@
-/* rows.c: the tiles of a block, and tokens into them and out of them, as float32. */
+/* tokens.c: the tiles of a block, and tokens into them and out of them, as float32. */
 #include <string.h>
 
 #include "attn_state.h"

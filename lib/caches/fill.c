@@ -1,4 +1,4 @@
-/* later.c: tokens that a cache has before their numbers are there.
+/* fill.c: tokens that a cache has before their numbers are there.
  *
  * A layer is given its blocks and its length first, and each token later.  Blocks that caches share
  * are filled once, whichever of them is filled first: a block counts its tokens
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "attn_state.h"
-#include "basics/mem.h"
 #include "basics/status.h"
 #include "caches/kvcache.h"
 #include "models/model.h"
