@@ -9,8 +9,9 @@
 #   build/libattn.a     the library            lib/*/*.c; libattn.so of the same objects
 #   build/share/...     manual pages and such  made by config/install.mk, which installs all
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
-#   build/bench         attention, measured    tests/bench/*.c but the next two's
+#   build/bench         attention, measured    tests/bench/*.c but the next three's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
+#   build/bench_store   a store's files        tests/bench/store.c
 #   build/bench_http    HTTP, measured         tests/bench/http_*.c, under tests/bench/http.sh
 #   build/mixed         decodes and attends    tests/load/mixed.c
 #   build/host/openapi_text  prints /openapi.json  server/openapi/*.c, on the machine that builds
@@ -148,6 +149,7 @@ $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = 
 $(OBJ)/tests/load/%.o $(OBJ)/tests/store_model/%.o: LOCAL =
 $(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o $(OBJ)/tests/metrics/%.o: LOCAL = -Ilib -Itests/common -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(call objects_of,tests/bench/json.c): LOCAL = -Iserver $(call pkg_cflags,jansson)
+$(call objects_of,tests/bench/store.c): LOCAL = -Iserver
 $(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
 # Kernels: only these files may use instructions beyond the baseline.  A branch that crosses or ends
@@ -207,7 +209,7 @@ MODEL_OBJS  = $(call objects,tests/store_model/*.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
-BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
+BENCH_OBJS  = $(filter-out %/json.o %/store.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
 BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_TABLE_FLAGS =
@@ -219,7 +221,7 @@ BENCH_WEIGHTS_FLAGS =
         fuzz-coverage alone nice suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
-        bench-shard bench-stored bench-table bench-weights \
+        bench-shard bench-store bench-stored bench-table bench-weights \
         style layers presets models-md models-check docs docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -498,6 +500,9 @@ bench-load: $(OUT)/attnd ## from exec to ready with 1.2 GB of weights, cold and 
 	$(Q)/usr/bin/python3 tests/bench/load.py $(BENCH_LOAD_FLAGS)
 bench-stored: $(OUT)/attnd ## from exec to ready with the same weights in bf16 and in quantised forms; QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/stored.py $(BENCH_STORED_FLAGS)
+bench-store: $(OUT)/bench_store ## slot files and manifests beside plain transfers, by turns; BENCH_STORE_FLAGS="MIB TURNS", QUICK=1 is short
+	$(Q)mkdir -p $(OUT)/bench-store.d
+	$(Q)$(OUT)/bench_store $(OUT)/bench-store.d $(or $(BENCH_STORE_FLAGS),$(if $(QUICK),64 3,1024 9))
 bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, and quantised forms before it, with normal rows and with outlier channels
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/stored.py
@@ -779,6 +784,9 @@ $(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 
 $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
+
+$(OUT)/bench_store: $(OBJ)/tests/bench/store.o $(OBJ)/tests/bench/samples.o $(OBJ)/server.a $(OUT)/libattn.a
+	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/bench_json: $(OBJ)/tests/bench/json.o $(call objects_of,server/base/*.c server/wire/json.c server/wire/tensor_json.c) \
                    $(OUT)/libattn.a

@@ -36,6 +36,9 @@ enum srv_record_type {
     SRV_RECORD_COMMIT, /* of a pending session, with the last steps of its layers */
     SRV_RECORD_DELETE,
     SRV_RECORD_MARK, /* which sessions have records since an earlier place */
+
+    SRV_RECORD_SESSION, /* of a manifest (manifest.h), not of a journal */
+    SRV_RECORD_MOMENT,
 };
 
 #define SRV_JOURNAL_VERSION 5 /* the one that is written and read */

@@ -155,6 +155,14 @@ ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at)
     return written;
 }
 
+int fallocate(int fd, int mode, off_t at, off_t size)
+{
+    if (mode != 0 || !atomic_load(&disk.full))
+        return (int)syscall(SYS_fallocate, fd, mode, at, size);
+    errno = ENOSPC;
+    return -1;
+}
+
 int ftruncate(int fd, off_t size)
 {
     if (!atomic_load(&disk.no_cut))

@@ -16,7 +16,7 @@ struct disk {
     atomic_bool no_flush;                         /* fdatasync fails for all files */
     atomic_bool no_cut;                           /* ftruncate fails, for all files */
     atomic_bool no_patch;                         /* pwrite of a few bytes fails */
-    atomic_bool full;                             /* pwrite fails, for want of room */
+    atomic_bool full;                             /* pwrite and fallocate fail, for want of room */
     atomic_bool no_base;                          /* fsync fails for an unfinished base */
     atomic_bool image_times;          /* all files have one inode and one time, as of an image's */
     atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */

@@ -68,6 +68,8 @@
     X(cpu)            \
     X(self_check)     \
     X(record)         \
+    X(slots)          \
+    X(manifest)       \
     X(identity)       \
     X(restore)        \
     X(store_snapshot) \
