@@ -73,13 +73,15 @@ static void settle_name(struct name *name, struct draw *draw)
         name->gone = NOWHERE;
 }
 
-static void settle_slot(struct slot *slot, struct draw *draw)
+static void settle_slot(struct slot *slot, bool is_named, struct draw *draw)
 {
     for (unsigned row = 0; row < ROWS; row++)
-        if (slot->cache[row] != slot->disk[row] && keeps(draw))
+        if (is_named && slot->cache[row] != slot->disk[row] && keeps(draw))
             slot->disk[row] = slot->cache[row];
     memcpy(slot->cache, slot->disk, ROWS);
     slot->where = ON_DISK;
+    if (!is_named)
+        memset(slot, 0, sizeof *slot);
 }
 
 static void settle_section(struct section *section, const struct name names[COPIES],
@@ -113,8 +115,9 @@ static void lose(struct state *state, struct draw *draw)
             record->where = NOWHERE;
         settle(&record->where, draw);
     }
+    settle_name(&state->slot_file, draw);
     for (unsigned i = 1; i <= SLOTS; i++)
-        settle_slot(&state->slots[i], draw);
+        settle_slot(&state->slots[i], state->slot_file.made != NOWHERE, draw);
     for (unsigned i = 1; i <= MANIFESTS; i++)
         for (unsigned copy = 0; copy < COPIES; copy++)
             settle_name(&state->manifests[i][copy], draw);

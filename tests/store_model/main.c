@@ -32,6 +32,7 @@ static const struct search whole[] = {
 /* Each with a search that comes to it. */
 static const struct search planted[] = {
     {"blocks are not flushed before the section", "", 2, 1, 0, 1, 1, PLANT_BLOCKS_UNFLUSHED},
+    {"slots are in a file without a durable name", "", 2, 1, 0, 1, 1, PLANT_SLOTS_UNNAMED},
     {"a moment flushes its own blocks alone", "", 2, 1, 0, 2, 1, PLANT_OWN_WRITES_ONLY},
     {"a slot is free before its section is durable", "", 2, 1, 0, 2, 1, PLANT_SLOT_FREE_EARLY},
     {"a tail is overwritten in place", "", 2, 1, 0, 2, 1, PLANT_TAIL_IN_PLACE},

@@ -6,7 +6,8 @@
  *             between two journals, all of it in slots
  *
  *   moment    make the next journal, flush the directory | between two steps: switch the journal,
- *             freeze the sessions | write what no slot has into free slots | flush the slots
+ *             freeze the sessions | write what no slot has into free slots | flush the slots, and
+ *             the directory where their file is new
  *             | append the section, or write a new manifest | flush it | rename it, flush the
  *             directory | remove older journals and manifests
  *   slot      taken while a session in memory, a frozen one or a read in flight names it; once
@@ -120,6 +121,7 @@ struct state {
     /* The disk. */
     struct record records[RECORDS + 1];
     struct slot slots[SLOTS + 1];
+    struct name slot_file; /* made with the first block that is written */
     struct name journals[JOURNALS + 1];
     struct name manifests[MANIFESTS + 1][COPIES];
     struct section sections[SECTIONS + 1];
@@ -148,6 +150,7 @@ enum phase { SERVING, DOWN, READ, STARTED };
 enum plant {
     PLANT_NOTHING,
     PLANT_BLOCKS_UNFLUSHED,     /* a section is written before its blocks are flushed */
+    PLANT_SLOTS_UNNAMED,        /* its slots are in a file whose name is not durable */
     PLANT_OWN_WRITES_ONLY,      /* a moment flushes its own blocks, not those of evictions */
     PLANT_SLOT_FREE_EARLY,      /* a dropped slot is free at once */
     PLANT_TAIL_IN_PLACE,        /* a block that has grown is written into its slot */

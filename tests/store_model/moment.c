@@ -43,6 +43,8 @@ static bool write_block(struct state *state, const struct search *search, struct
     memcpy(stored->sum, session->rows + b * ROWS, rows);
     memcpy(state->slots[slot].cache, stored->sum, ROWS);
     state->slots[slot].where = CACHED;
+    if (state->slot_file.made == NOWHERE)
+        state->slot_file.made = CACHED;
     if (search->plant == PLANT_OTHER_SUM && b > 0)
         memcpy(stored->sum, session->rows, ROWS);
     return true;
@@ -206,7 +208,7 @@ bool model_write_block(struct state *state, const struct search *search, const s
     return false;
 }
 
-/* Whether all blocks of the moment are in slots, and these flushed. */
+/* Whether all blocks of the moment are in slots, and these and their file's name flushed. */
 static bool is_stored(const struct state *state, const struct search *search)
 {
     for (unsigned i = 0; i < SESSIONS; i++)
@@ -214,6 +216,9 @@ static bool is_stored(const struct state *state, const struct search *search)
             uint8_t slot = state->frozen[i].blocks[b].stored.slot;
             if ((state->frozen_changed >> i & 1) == 0)
                 continue;
+            if (slot != 0 && state->slot_file.made == CACHED &&
+                search->plant != PLANT_SLOTS_UNNAMED)
+                return false;
             if (is_dirty(&state->frozen[i], b) && (search->plant != PLANT_TAIL_LEFT_OUT ||
                                                    model_rows_of(&state->frozen[i], b) == ROWS))
                 return false;

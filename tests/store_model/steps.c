@@ -226,7 +226,7 @@ static bool flush_name(struct name *name, bool planted)
 
 static bool flush_names(struct state *state, bool planted)
 {
-    bool some = false;
+    bool some = flush_name(&state->slot_file, planted);
     for (unsigned i = 1; i <= JOURNALS; i++)
         some |= flush_name(&state->journals[i], planted);
     for (unsigned i = 1; i <= MANIFESTS; i++)
