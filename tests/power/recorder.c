@@ -207,16 +207,34 @@ int ftruncate(int fd, off_t size)
     return result;
 }
 
-int posix_fallocate(int fd, off_t at, off_t size)
+/* Room that is given back has zeros. */
+static void add_zeros(uint32_t file, uint64_t at, uint64_t size)
+{
+    static const unsigned char zeros[4096];
+    for (uint64_t done = 0; done < size; done += sizeof zeros)
+        add(POWER_WRITE, file, at + done, zeros,
+            size - done < sizeof zeros ? size - done : sizeof zeros);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t size)
 {
     struct stat before;
     uint32_t file = ours(fd);
     pthread_mutex_lock(&lock);
     bool known = is_file(file) && fstat(fd, &before) == 0;
-    int result = syscall(SYS_fallocate, fd, 0, at, size) == 0 ? 0 : errno;
-    if (result == 0 && known && at + size > before.st_size)
+    int result = (int)syscall(SYS_fallocate, fd, mode, at, size);
+    if (result == 0 && known && (mode & FALLOC_FL_PUNCH_HOLE) != 0)
+        add_zeros(file, (uint64_t)at, (uint64_t)size);
+    else if (result == 0 && known && at + size > before.st_size)
         add(POWER_SIZE, file, (uint64_t)(at + size), NULL, 0);
     pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int posix_fallocate(int fd, off_t at, off_t size)
+{
+    int before = errno, result = fallocate(fd, 0, at, size) == 0 ? 0 : errno;
+    errno = before;
     return result;
 }
 
