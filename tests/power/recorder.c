@@ -246,11 +246,16 @@ static int sync_by(long number, int fd, uint32_t file)
         return (int)syscall(number, fd);
     pthread_mutex_lock(&lock);
     uint64_t begin = add(POWER_SYNC_BEGIN, file, 0, NULL, 0);
+    uint32_t failing = atomic_load(&log_page->failing);
+    if (failing > 0)
+        atomic_store(&log_page->failing, failing - 1);
     bool journal = is_file(file) && strstr(log_page->names[file], ".journal") != NULL;
     pthread_mutex_unlock(&lock);
     uint32_t ms = journal ? atomic_load(&log_page->slow_ms) : 0;
     nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
-    int result = (int)syscall(number, fd);
+    int result = failing == 1 ? -1 : (int)syscall(number, fd);
+    if (failing == 1)
+        errno = EIO;
     pthread_mutex_lock(&lock);
     if (result == 0)
         add(POWER_SYNC_END, file, begin, NULL, 0);

@@ -63,10 +63,10 @@ struct history {
 /* The content of a block, [bytes]. */
 void block_fill(unsigned char *out, uint64_t id, size_t bytes);
 
-/* writer.c: MOMENTS moments of random sessions in a directory. */
+/* writer.c: MOMENTS moments of random sessions in a directory; some fail. */
 struct power_log;
-void write_history(struct history *history, const struct power_log *log, const char *path,
-                   uint64_t seed, enum mistake mistake);
+void write_history(struct history *history, struct power_log *log, const char *path, uint64_t seed,
+                   enum mistake mistake);
 
 /* judge.c: whether a directory has what the history allows when the power failed after `cut`
  * entries: NULL, or what is wrong. */

@@ -10,14 +10,14 @@
 
 struct writer {
     struct history *history;
-    const struct power_log *log;
+    struct power_log *log;
     enum mistake mistake;
     uint64_t random, next_id, next_epoch;
     int directory;
     struct srv_slots *slots;
     struct srv_manifest manifest;
-    struct world world;
-    uint64_t named[MOMENTS]; /* generations of manifests that there are, [num_named] */
+    struct world world, said; /* now; at the newest section */
+    uint64_t named[MOMENTS];  /* generations of manifests that there are, [num_named] */
     size_t num_named;
 };
 
@@ -156,6 +156,25 @@ static void write_blocks(struct writer *writer)
     }
 }
 
+/* Nothing names the slots that were written for this moment. */
+static void release_blocks(struct writer *writer, const struct world *before)
+{
+    struct world *world = &writer->world;
+    struct block *block;
+    EACH_BLOCK(block, world, l)
+    {
+        const struct srv_block_place place = block->place;
+        if (place.rows == 0 || is_named(before, place.slot, l))
+            continue;
+        srv_slots_release(writer->slots, block->slot);
+        for (size_t i = 0; i < SESSIONS * BLOCKS; i++) {
+            struct block *other = &world->layers[i / BLOCKS][l].blocks[i % BLOCKS];
+            if (other->place.slot == place.slot)
+                other->place.rows = 0;
+        }
+    }
+}
+
 static void add_session(struct writer *writer, size_t i)
 {
     struct world *world = &writer->world;
@@ -192,52 +211,63 @@ static void remove_manifests(struct writer *writer)
     writer->num_named = 0;
 }
 
-static void write_section(struct writer *writer, const struct world *before)
+/* False where nobody knows whether it is there. */
+static bool write_section(struct writer *writer)
 {
     struct world *world = &writer->world;
+    const struct world *said = &writer->said;
     uint64_t ended[SESSIONS];
     size_t num_ended = 0;
     const bool is_due = srv_manifest_is_due(&writer->manifest) || below(writer, 5) == 0;
     writer->manifest.broken = is_due; /* at times earlier than it would be */
     srv_manifest_begin(&writer->manifest, writer->directory, world->generation);
     for (size_t i = 0; i < SESSIONS; i++) {
-        if (before->lives[i] && before->epochs[i] != (world->lives[i] ? world->epochs[i] : 0))
-            ended[num_ended++] = before->epochs[i];
+        if (said->lives[i] && said->epochs[i] != (world->lives[i] ? world->epochs[i] : 0))
+            ended[num_ended++] = said->epochs[i];
         if (world->lives[i] && (is_due || world->changed[i]))
             add_session(writer, i);
     }
     if (is_due && writer->mistake == MISTAKE_UNLINK)
         remove_manifests(writer);
-    ck_assert(srv_manifest_end(&writer->manifest, world->generation, ended, num_ended));
+    if (!srv_manifest_end(&writer->manifest, world->generation, ended, num_ended))
+        return false;
     if (is_due) {
         remove_manifests(writer);
         writer->named[writer->num_named++] = writer->manifest.named;
     }
     memset(world->changed, 0, sizeof world->changed);
     memset(world->is_new, 0, sizeof world->is_new);
+    writer->said = *world;
+    return true;
 }
 
-static void make_moment(struct writer *writer, const struct world *before)
+static void make_moment(struct writer *writer)
 {
     const size_t at = atomic_load(&writer->history->count);
+    const struct world before = writer->world;
     srv_slots_begin_moment(writer->slots);
+    atomic_store(&writer->log->failing, below(writer, 3) == 0 ? 1 + (uint32_t)below(writer, 6) : 0);
     write_blocks(writer);
-    if (writer->mistake != MISTAKE_NO_FLUSH)
-        ck_assert(srv_slots_sync(writer->slots));
+    if (writer->mistake != MISTAKE_NO_FLUSH && !srv_slots_sync(writer->slots)) {
+        release_blocks(writer, &before);
+        return;
+    }
     writer->history->moments[at].world = writer->world;
     writer->history->moments[at].begun = atomic_load(&writer->log->count);
     atomic_store(&writer->history->count, at + 1);
-    write_section(writer, before);
+    const bool written = write_section(writer);
     if (writer->mistake == MISTAKE_NO_FLUSH)
-        ck_assert(srv_slots_sync(writer->slots));
+        (void)srv_slots_sync(writer->slots);
+    if (!written)
+        return;
     writer->history->moments[at].done = atomic_load(&writer->log->count);
     srv_slots_end_moment(writer->slots);
     if (below(writer, 4) == 0)
         (void)srv_slots_punch(writer->slots, 1 << 20);
 }
 
-void write_history(struct history *history, const struct power_log *log, const char *path,
-                   uint64_t seed, enum mistake mistake)
+void write_history(struct history *history, struct power_log *log, const char *path, uint64_t seed,
+                   enum mistake mistake)
 {
     struct writer writer = {.history = history, .log = log, .mistake = mistake, .random = seed};
     writer.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -250,7 +280,7 @@ void write_history(struct history *history, const struct power_log *log, const c
         for (size_t changes = 1 + below(&writer, 3); changes > 0; changes--)
             change(&writer, below(&writer, SESSIONS));
         drop_slots(&writer, &before);
-        make_moment(&writer, &before);
+        make_moment(&writer);
     }
     history->ended = true;
     srv_manifest_fini(&writer.manifest);
