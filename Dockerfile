@@ -52,6 +52,7 @@ RUN gnu=$(cat /target) \
 FROM runtime
 COPY --from=build /src/build/attnd /usr/local/bin/attnd
 COPY config/attnd.json /etc/attnd/attnd.json
+COPY examples/demo/*.json examples/demo/model.safetensors /etc/attnd/demo/
 
 # Variables and not flags, so that the health check reads the same port as the daemon.  Listening on
 # all addresses it starts with ATTN_API_KEYS, a file, or with ATTN_ALLOW_UNAUTHENTICATED=true only.

@@ -57,7 +57,7 @@ FILLED = $(addprefix $(SHARE)/,attnd.1 attnd.conf.5 libattn.3 attn.pc attnd.serv
 $(FILLED): $(SHARE)/%: %.in $(OUT)/table_text fill
 	@mkdir -p $(@D)
 	$(Q)tests/tools/fill.sh $< $(OUT)/table_text VERSION=$(VERSION) BINDIR=$(BINDIR) LIBDIR=$(LIBDIR) \
-	    INCLUDEDIR=$(INCLUDEDIR) CONFDIR=$(CONFDIR) STATEDIR=$(STATEDIR) > $@
+	    INCLUDEDIR=$(INCLUDEDIR) CONFDIR=$(CONFDIR) DATADIR=$(DATADIR) STATEDIR=$(STATEDIR) > $@
 
 # ---- Installing --------------------------------------------------------------------------------
 
@@ -82,10 +82,10 @@ define newline
 
 
 endef
-# Each below DATADIR where it is here, without its first directory `config`: the clients, and what
-# Prometheus, Grafana and HAProxy read.
+# Each below DATADIR where it is here, without its first directory `config`: the clients, what
+# Prometheus, Grafana and HAProxy read, and the demonstration model.
 DATA = $(shell find clients -type f ! -path '*/__pycache__/*') config/prometheus/alerts.yml config/prometheus/prometheus.yml config/grafana/attnd.json \
-       $(wildcard config/haproxy/*)
+       $(wildcard config/haproxy/* config/demo/*.json config/demo/*.safetensors config/demo/README.md)
 ROWS = $(subst $(newline),;,$(INSTALLED));$(foreach header,$(HEADERS),$(INCLUDEDIR) 644 $(header);)$(foreach file,$(DATA),$(DATADIR)/$(patsubst config/%,%,$(dir $(file))) 644 $(file);)
 each_row = echo '$(ROWS)' | tr ';' '\n' | while read -r directory mode file name; do \
     [ -z "$$file" ] || at=$(DESTDIR)$$directory/$${name:-$${file\#\#*/}}; $(1); done
@@ -121,7 +121,7 @@ DEB_FILL   = tests/tools/fill.sh $(1) false VERSION=$(VERSION) ABI=$(ABI) 'MAINT
 
 deb: | build/deps/deb ## Debian packages in build/deb/: attnd, libattn, libattn-dev
 	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_TREE)
-	$(Q)tar -cf - Makefile include lib server clients config tests docs *.md LICENSE | tar -xf - -C $(DEB_TREE)
+	$(Q)tar -cf - Makefile include lib server clients config examples tests docs *.md LICENSE | tar -xf - -C $(DEB_TREE)
 	$(Q)cp -r config/debian $(DEB_TREE)/debian
 	$(Q)$(call DEB_FILL,config/debian/control.in) > $(DEB_TREE)/debian/control
 	$(Q)$(call DEB_FILL,config/debian/changelog.in) > $(DEB_TREE)/debian/changelog

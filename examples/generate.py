@@ -6,8 +6,9 @@
 
 This program computes embeddings, norms, MLPs and the head in numpy; attnd computes every attention
 layer, projections and rotary positions included, and keeps the keys and values in one session.  The
-directory is one of Hugging Face: config.json, model.safetensors or its shards, and for text
-tokenizer.json or vocab.json and merges.txt.  Layouts: GPT-2, and that of Llama.
+checkpoint is a directory of Hugging Face, config.json with model.safetensors or its shards, plain,
+FP8 or GPTQ (stored.py), or a GGUF file; for text with tokenizer.json or vocab.json and merges.txt
+beside it.  Layouts: GPT-2, and that of Llama.
 
 The daemon may be killed and started again meanwhile: with `durability` `journal` its sessions are
 still there, the client sends again what was not answered, and no token differs.
@@ -17,10 +18,7 @@ Needs numpy, and attn_client.py (found beside this tree, or anywhere on PYTHONPA
 from __future__ import annotations
 
 import argparse
-import json
-import mmap
 import pathlib
-import struct
 import sys
 import time
 from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
@@ -35,6 +33,7 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "clients
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent))
 from attn_client import AttnError, Client, Session  # noqa: E402
 from bpe import read_tokenizer  # noqa: E402
+from stored import read_checkpoint  # noqa: E402
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,41 +44,6 @@ if TYPE_CHECKING:
 
 LOOSE = {"f32": 1e-3}  # what outputs may differ by, of their largest component, for a dtype
 LOOSEST = 0.05  # for the others, whose weights are rounded
-
-
-# ---- Checkpoint --------------------------------------------------------------------------------
-
-def read_safetensors(path: pathlib.Path) -> Tensors:
-    """{name: array} of a file; arrays are float32, or the file's own bytes where those are."""
-    with open(path, "rb") as stream:
-        data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    size, = struct.unpack("<Q", data[:8])
-    if size > len(data) - 8:
-        raise ValueError(f"{path}: the header is longer than the file")
-    tensors = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name == "__metadata__" or entry["dtype"] not in ("F32", "F16", "BF16"):
-            continue  # buffers of integers and booleans, such as masks
-        begin, end = (8 + size + offset for offset in entry["data_offsets"])
-        kind = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}[entry["dtype"]]
-        array = numpy.frombuffer(memoryview(data)[begin:end], kind).reshape(entry["shape"])
-        if entry["dtype"] == "BF16":
-            array = (array.astype(numpy.uint32) << 16).view(numpy.float32)
-        tensors[name] = array.astype(numpy.float32, copy=False)
-    return tensors
-
-
-def read_checkpoint(directory: pathlib.Path) -> Tuple[Dict[str, Any], Tensors]:
-    """(config, {name: array}) of a directory of Hugging Face."""
-    config = json.loads((directory / "config.json").read_text("utf-8"))
-    index = directory / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if index.exists():
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-    tensors: Tensors = {}
-    for name in names:
-        tensors.update(read_safetensors(directory / name))
-    return config, tensors
 
 
 # ---- Decoders ----------------------------------------------------------------------------------
@@ -104,6 +68,12 @@ def gelu_tanh(x: Array) -> Array:
     return made
 
 
+def ends_of(config: Dict[str, Any]) -> Set[int]:
+    """The tokens at which text ends."""
+    ends = config.get("eos_token_id")
+    return set() if ends is None else set(ends if isinstance(ends, list) else [ends])
+
+
 class Gpt2:
     """GPT-2: learned positions, layer norms, biases, weights stored input-major, a tied head.
 
@@ -115,7 +85,7 @@ class Gpt2:
         self.tensors = {name[len(prefix):]: array for name, array in tensors.items()
                         if name.startswith(prefix)}
         self.layers, self.eps = int(config["n_layer"]), config.get("layer_norm_epsilon", 1e-5)
-        self.head = self.tensors["wte.weight"]
+        self.head, self.ends = self.tensors["wte.weight"], ends_of(config)
         self.positions: Optional[int] = len(self.tensors["wpe.weight"])
         self.facts = {"hidden_size": config["n_embd"], "num_layers": self.layers,
                       "num_attention_heads": config["n_head"]}
@@ -159,7 +129,7 @@ class Llama:
     """Llama: RMS norms, rotary positions (attnd's affair), a gated MLP, biases nowhere."""
 
     def __init__(self, config: Dict[str, Any], tensors: Tensors) -> None:
-        self.tensors, self.eps = tensors, config["rms_norm_eps"]
+        self.tensors, self.eps, self.ends = tensors, config["rms_norm_eps"], ends_of(config)
         self.layers: int = config["num_hidden_layers"]
         self.positions: Optional[int] = None  # any number
         heads = config["num_attention_heads"]
@@ -215,7 +185,7 @@ DECODERS: Dict[str, Callable[[Dict[str, Any], Tensors], Decoder]] = {
 
 
 def read_decoder(directory: Union[str, pathlib.Path]) -> Decoder:
-    """The decoder of a directory."""
+    """The decoder of a checkpoint."""
     config, tensors = read_checkpoint(pathlib.Path(directory))
     kind = config.get("model_type")
     if kind not in DECODERS:
@@ -304,7 +274,7 @@ def options(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     """The parsed command line."""
     parser = argparse.ArgumentParser(
         description="Text from a decoder whose attention is computed by attnd.")
-    parser.add_argument("directory", type=pathlib.Path, help="checkpoint, as Hugging Face has it")
+    parser.add_argument("directory", type=pathlib.Path, help="checkpoint: a directory or a GGUF file")
     parser.add_argument("--url", default="http://127.0.0.1:8080", help="of attnd [%(default)s]")
     parser.add_argument("--model", help="its name in attnd [the only one]")
     parser.add_argument("--api-key", help="API key of attnd")
@@ -319,12 +289,6 @@ def options(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--ignore-eos", action="store_true", help="go on after the end of text")
     parser.add_argument("--timing", action="store_true", help="milliseconds of each token")
     return parser.parse_args(arguments)
-
-
-def ends_of(directory: pathlib.Path, ignored: bool) -> Set[int]:
-    """The tokens at which text ends."""
-    ends = json.loads((directory / "config.json").read_text("utf-8")).get("eos_token_id")
-    return set() if ignored or ends is None else set(ends if isinstance(ends, list) else [ends])
 
 
 def generate(generator: Generator, ids: List[int], chosen: argparse.Namespace,
@@ -355,7 +319,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         decoder, tokenizer = read_decoder(chosen.directory), None
         if chosen.prompt is not None:
-            tokenizer = read_tokenizer(chosen.directory)
+            at = chosen.directory
+            tokenizer = read_tokenizer(at if at.is_dir() else at.parent)
             ids = tokenizer.encode(chosen.prompt)
         else:
             ids = [int(number) for number in chosen.ids.split(",")]
@@ -365,7 +330,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if most is not None and len(ids) + chosen.tokens - 1 > most:
             raise ValueError(f"the model has {most} positions: after a prompt of {len(ids)} tokens "
                              f"--tokens is at most {max(0, most - len(ids) + 1)}")
-        ends, times = ends_of(chosen.directory, chosen.ignore_eos), []
+        ends, times = set() if chosen.ignore_eos else decoder.ends, []
         with Client(chosen.url, api_key=chosen.api_key) as client, \
                 client.session(model=chosen.model) as session:
             check_model(client, session.model or "", decoder)

@@ -60,10 +60,10 @@ size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens);
 
 /* The largest call that is to be expected: its queries, and its keys, have at most these sizes. */
 struct attn_call_size {
-    size_t rows;        /* of all sequences or steps together */
-    size_t tokens;      /* of one sequence */
-    size_t shared_rows; /* of `rows`, those of steps of up to 64 rows, which share their products */
-    size_t cached;      /* tokens in the caches of steps that have `tree` or a padding_mask */
+    size_t rows;         /* of all sequences or steps together */
+    size_t tokens;       /* of one sequence */
+    size_t batched_rows; /* of `rows`, those of steps of up to 64 rows, which share products */
+    size_t cached;       /* tokens in the caches of steps that have `tree` or a padding_mask */
 };
 
 /* Working memory of such a call to any layer of the model, on an engine of `threads`: what

@@ -58,8 +58,8 @@ enum attn_rope_type {
 };
 #define ATTN_NUM_ROPE_TYPES 8
 
-/* Rotary position embedding of queries and keys.  Pair i of a head at position p turns by the angle
- * p * f_i, f_i being its inverse frequency:
+/* Rotary position embedding of queries and keys.  Pair i of a head at position p rotates by the
+ * angle p * f_i, f_i being its inverse frequency:
  *
  *   (a, b) -> attention_factor * (a cos - b sin, a sin + b cos)
  *
@@ -76,17 +76,17 @@ struct attn_rope_spec {
     double long_attention_factor; /* longrope: the same beyond the trained length; 0: likewise */
     double original_max_position; /* the trained length; dynamic, yarn, llama3, longrope */
     double low_freq_factor, high_freq_factor; /* llama3: ends of the blend */
-    double beta_fast, beta_slow;              /* yarn: ends of the ramp, in turns within the
-                                                 trained length */
+    double beta_fast, beta_slow;              /* yarn: ends of the ramp, in rotations within
+                                                 the trained length */
     bool truncate;                            /* yarn: the ramp's ends are whole numbers */
     const double *short_factor, *long_factor; /* longrope: [dim/2] up to the trained length, and
                                                  beyond; borrowed from the model */
-    size_t proportional_dim; /* proportional: components that turn, in pairs of halves of dim */
-    bool reversed;           /* pairs turn the other way, by -position * frequency (nanochat) */
+    size_t proportional_dim; /* proportional: components that rotate, in pairs of halves of dim */
+    bool reversed;           /* pairs rotate the other way, by -position * frequency (nanochat) */
     /* Not 0: the tokens after the first grid_prefix are patches of a grid of `rows` by `columns`,
      * row by row, which the call gives; those before do not rotate.  The patch of row r and column
-     * c turns pair i of the first quarter of dim by pi (2r + 1 - rows) / rows f_{2i}, and pair i of
-     * the second quarter by the same of its column (dinov3_vit).  dim is a multiple of 4. */
+     * c rotates pair i of the first quarter of dim by pi (2r + 1 - rows) / rows f_{2i}, and pair i
+     * of the second quarter by the same of its column (dinov3_vit).  dim is a multiple of 4. */
     size_t grid_prefix;
 };
 

@@ -232,10 +232,10 @@ bool attn_export_run(struct attn_export *state, void *out, size_t budget);
 
 /* The same for a file that is written elsewhere: writes the next piece to `out`, which has room for
  * `room` bytes, at least ATTN_EXPORT_ROOM, and is aligned as floats are.  Returns how many bytes
- * belong at *place of the file; 0 once it is complete.  The file's beginning comes last.  An export
- * is read by one of the two calls alone. */
+ * belong at *offset of the file; 0 once it is complete.  The file's beginning comes last.  One of
+ * the two calls alone reads an export. */
 #define ATTN_EXPORT_ROOM (ATTN_MAX_HEAD_DIM * sizeof(float))
-size_t attn_export_piece(size_t *place, void *out, struct attn_export *state, size_t room);
+size_t attn_export_piece(size_t *offset, void *out, struct attn_export *state, size_t room);
 
 /* Frees the export, complete or not; the cache and `out` stay the caller's. */
 void attn_export_close(struct attn_export *state);

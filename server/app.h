@@ -4,22 +4,15 @@
 #ifndef SRV_APP_H
 #define SRV_APP_H
 
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 
-#include "base/buffer.h"
 #include "config/config.h"
-#include "config/keys.h"
 #include "http/http.h"
 #include "memory.h"
-#include "ops/log.h"
 #include "ops/metrics.h"
 #include "ops/notify.h"
-#include "ops/usage.h"
 #include "schedule/scheduler.h"
 #include "session/models.h"
-#include "session/session.h"
 #include "store/store.h"
 
 struct srv_upkeep; /* main.h */
@@ -47,6 +40,7 @@ struct srv_app {
     pthread_t main_thread;       /* takes signals (serve.c) */
     atomic_int phase;            /* enum srv_phase */
     atomic_bool stopping;        /* what still runs or waits is refused */
+    struct srv_inputs *inputs;   /* that calls may name */
     struct srv_budget in_flight; /* bodies, arenas and replies, as admitted */
 };
 

@@ -2,13 +2,9 @@
 #include "main.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "api/endpoints.h"
-#include "attn.h"
-#include "attn_limits.h"
 #include "http/tls.h"
 #include "ops/sandbox.h"
 #include "store/versions.h"

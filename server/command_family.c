@@ -6,13 +6,10 @@
  * section, of which each ends with a NUL. */
 #include "main.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/embed.h"
 #include "base/nearest.h"
-#include "wire/coding.h"
 
 #define MOST_BYTES ((size_t)4 << 20) /* of all sections, expanded */
 #define MOST_NAMES 512               /* among which a misspelt one is looked for */
@@ -23,7 +20,7 @@ struct section {
     const char *type, *name, *text;
 };
 
-static const char *take_text(const char **at)
+static const char *next_text(const char **at)
 {
     const char *text = *at;
     *at += strlen(text) + 1;
@@ -31,13 +28,13 @@ static const char *take_text(const char **at)
 }
 
 /* Takes the section at *at, which moves past it; false at the end. */
-static bool take_section(struct section *out, const char **at, const char *end)
+static bool next_section(struct section *out, const char **at, const char *end)
 {
     if (*at >= end)
         return false;
-    out->type = take_text(at);
-    out->name = take_text(at);
-    out->text = take_text(at);
+    out->type = next_text(at);
+    out->name = next_text(at);
+    out->text = next_text(at);
     return true;
 }
 
@@ -45,7 +42,7 @@ static void refuse(const char *family, const char *at, const char *end)
 {
     const char *names[MOST_NAMES];
     size_t count = 0;
-    for (struct section section; count + 2 <= MOST_NAMES && take_section(&section, &at, end);) {
+    for (struct section section; count + 2 <= MOST_NAMES && next_section(&section, &at, end);) {
         names[count++] = section.type;
         names[count++] = section.name;
     }
@@ -71,7 +68,7 @@ int srv_command_family(const char *family)
     }
     const char *at = text, *end = text + length, *last = "";
     size_t count = 0;
-    for (struct section section; take_section(&section, &at, end); last = section.type) {
+    for (struct section section; next_section(&section, &at, end); last = section.type) {
         if (family[0] == '\0' &&
             strcmp(section.type, last) != 0) /* rows of one follow each other */
             printf("%s\n", section.type);

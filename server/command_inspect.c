@@ -10,11 +10,9 @@
 #include <ctype.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "api/layer_json.h"
+#include "api/endpoints.h"
 #include "attn_limits.h"
 #include "base/text_file.h"
 #include "wire/document.h"
@@ -53,7 +51,7 @@ __attribute__((format(printf, 1, 2))) static bool refuse(const char *format, ...
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
 /* The text holds indices in ascending order, separated by commas. */
-static bool take_layers(struct arguments *arguments, const char *text)
+static bool read_layers(struct arguments *arguments, const char *text)
 {
     const char *at = text;
     arguments->num_layers = 0;
@@ -71,49 +69,49 @@ static bool take_layers(struct arguments *arguments, const char *text)
     }
 }
 
-static bool take_dtype(struct arguments *arguments, const char *text)
+static bool read_dtype(struct arguments *arguments, const char *text)
 {
     arguments->has_dtype = true;
     return attn_dtype_find(&arguments->dtype, text) ||
            refuse("--dtype must be " ATTN_DTYPE_WORDS ", not %s", text);
 }
 
-static bool take_kv_dtype(struct arguments *arguments, const char *text)
+static bool read_kv_dtype(struct arguments *arguments, const char *text)
 {
     arguments->has_kv_dtype = true;
     return attn_dtype_find(&arguments->kv_dtype, text) ||
            refuse("--kv-dtype must be " ATTN_KV_DTYPE_WORDS ", not %s", text);
 }
 
-static bool take_json(struct arguments *arguments, const char *text)
+static bool read_json(struct arguments *arguments, const char *text)
 {
     arguments->json = true;
     return text[0] == '\0' || refuse("--json takes no value");
 }
 
 #define TEXT(name_, member) .name = name_, .text = offsetof(struct arguments, member)
-#define TAKE(name_, function) .name = name_, .take = function
+#define READ(name_, function) .name = name_, .read = function
 
 static const struct {
     const char *name;
-    bool (*take)(struct arguments *arguments, const char *text);
-    size_t text;         /* where `take` is NULL: the member that the value becomes */
+    bool (*read)(struct arguments *arguments, const char *text);
+    size_t text;         /* where `read` is NULL: the member that the value becomes */
     const char *without; /* the value where none is given, NULL: one must be */
     bool alone;          /* the argument that follows is not its value */
 } flags[] = {
     {TEXT("--stack", stack)},
     {TEXT("--config", config)},
-    {TAKE("--layers", take_layers)},
-    {TAKE("--dtype", take_dtype)},
-    {TAKE("--kv-dtype", take_kv_dtype)},
+    {READ("--layers", read_layers)},
+    {READ("--dtype", read_dtype)},
+    {READ("--kv-dtype", read_kv_dtype)},
     {TEXT("--family", family), .without = ""},
-    {TAKE("--json", take_json), .without = "", .alone = true},
+    {READ("--json", read_json), .without = "", .alone = true},
 };
 #define NUM_FLAGS (sizeof flags / sizeof flags[0])
 
 /* Takes the flag at argv[*at], as `--name value` (then *at moves to the value) or
  * `--name=value`. */
-static bool take_flag(struct arguments *arguments, int *at, int argc, char *const argv[])
+static bool read_flag(struct arguments *arguments, int *at, int argc, char *const argv[])
 {
     const char *flag = argv[*at];
     size_t length = strcspn(flag, "="), i = 0;
@@ -127,8 +125,8 @@ static bool take_flag(struct arguments *arguments, int *at, int argc, char *cons
                                                             : flags[i].without;
     if (value == NULL)
         return refuse("%s needs a value", flag);
-    if (flags[i].take != NULL)
-        return flags[i].take(arguments, value);
+    if (flags[i].read != NULL)
+        return flags[i].read(arguments, value);
     *(const char **)(void *)((char *)arguments + flags[i].text) = value;
     return true;
 }
@@ -138,7 +136,7 @@ static bool parse(struct arguments *arguments, int argc, char *const argv[])
     int given = 0;
     for (int i = 0; i < argc; i++, given++) {
         if (argv[i][0] == '-') {
-            if (!take_flag(arguments, &i, argc, argv))
+            if (!read_flag(arguments, &i, argc, argv))
                 return false;
         } else if (arguments->path != NULL) {
             return refuse("unknown argument \"%.64s\"", argv[i]);

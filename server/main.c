@@ -6,8 +6,6 @@
  * /livez answers and /readyz says "loading". */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,7 +13,6 @@
 #include "attn_json.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "http/loop.h"
 #include "http/tls.h"
 #include "main.h"
 #include "ops/sandbox.h"
@@ -57,13 +54,9 @@ static void fit_connections(struct srv_app *app)
 
 static bool open_engine(struct srv_app *app, char *message)
 {
-    struct attn_engine_options options = {
-        .threads = (unsigned)app->config.threads,
-        .level = (enum attn_cpu_level)app->config.cpu_level,
-        .gemm = (enum attn_gemm_mode)app->config.gemm,
-        .call_bytes = app->memory.call_bytes,
-        .yield_call_bytes = app->memory.yield_call_bytes,
-    };
+    struct attn_engine_options options = srv_config_engine(&app->config);
+    options.call_bytes = app->memory.call_bytes;
+    options.yield_call_bytes = app->memory.yield_call_bytes;
     struct attn_engine_info info;
     struct attn_error error = {0};
     errno = 0;
@@ -156,6 +149,7 @@ static bool open_parts(struct srv_app *app, char *message)
     return opened && fit_memory(app, message) &&
            attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK &&
            open_engine(app, message) &&
+           (app->inputs = srv_inputs_open(limits->inputs_bytes)) != NULL &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app, message);
 }
@@ -174,6 +168,7 @@ static bool open_http(struct srv_app *app, char *message)
         .metrics = app->metrics,
         .scheduler = app->scheduler,
         .in_flight = &app->in_flight,
+        .inputs = app->inputs,
         .phase = &app->phase,
         .stopping = &app->stopping,
         .app = app,
@@ -225,17 +220,22 @@ static bool load(struct srv_app *app, char *message)
              srv_stores_load(app->store, message, SRV_MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
-    srv_signals_hold();
+    srv_signals_block();
     if (loaded && !srv_models_describe(app))
         return srv_refuse(message, "out of memory");
-    if (!loaded || !srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
+    return loaded;
+}
+
+/* Starts what goes on beside the requests. */
+static bool start_threads(struct srv_app *app, char *message)
+{
+    if (!srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
         return false;
-    if (!srv_upkeep_open(app)) {
-        srv_refuse(message, "out of memory");
-        srv_thread_explain(message, SRV_MESSAGE_MAX);
-        return false;
-    }
-    return true;
+    if (srv_upkeep_open(app))
+        return true;
+    srv_refuse(message, "out of memory");
+    srv_thread_explain(message, SRV_MESSAGE_MAX);
+    return false;
 }
 
 /* Warns of each key of a model's configuration that is passed over unread. */
@@ -327,6 +327,7 @@ static bool close_all(struct srv_app *app)
     bool saved = srv_stores_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
+    srv_inputs_close(app->inputs);
     srv_mapped_forget();
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
@@ -353,14 +354,14 @@ static int run(struct srv_app *app)
     uint64_t asked_ns = 0;
     app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
-    srv_signals_hold();
+    srv_signals_block();
     srv_signals_ignore();
     bool opened = restrict_files(app, message) && open_log(app, message);
     if (opened) {
         srv_notifier_open(&app->notifier, &app->log);
         fit_connections(app);
         opened = open_parts(app, message) && open_http(app, message) && load(app, message) &&
-                 restrict_calls(app, message);
+                 start_threads(app, message) && restrict_calls(app, message);
     }
     if (opened) {
         atomic_store(&app->phase, SRV_READY);

@@ -4,13 +4,14 @@
 #define SRV_MAIN_H
 
 #include "app.h"
+#include "wire/inputs.h"
 
 /* ---- signals.c ------------------------------------------------------------------------------- */
 
 /* Blocks the signals that serving waits for, in this thread and in those that it starts, so that
  * the main thread takes them (serve.c): SIGTERM, SIGINT and SIGQUIT stop the daemon, SIGHUP
  * reloads, SRV_DRAIN_SIGNAL tells of POST /admin/drain. */
-void srv_signals_hold(void);
+void srv_signals_block(void);
 sigset_t srv_signals_served(void);
 
 /* Ignores the signals that would end the process without its last snapshot and mean nothing to it;

@@ -6,8 +6,6 @@
 #include "main.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 /* A handler takes no context. */
@@ -33,7 +31,7 @@ static void end(const struct srv_model *model)
 }
 
 /* Any other address is none of weights: the access is repeated, and ends the process as ever. */
-static void take_signal(int signal_number, siginfo_t *info, void *context)
+static void handle_sigbus(int signal_number, siginfo_t *info, void *context)
 {
     const struct srv_models *models = watched.models;
     (void)context;
@@ -45,7 +43,7 @@ static void take_signal(int signal_number, siginfo_t *info, void *context)
 
 void srv_mapped_watch(const struct srv_models *models, const char *directory, struct srv_log *log)
 {
-    struct sigaction action = {.sa_sigaction = take_signal, .sa_flags = SA_SIGINFO};
+    struct sigaction action = {.sa_sigaction = handle_sigbus, .sa_flags = SA_SIGINFO};
     watched.models = models;
     watched.directory = directory;
     watched.log = log;

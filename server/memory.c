@@ -8,17 +8,11 @@
  * there. */
 #include "memory.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
-#include "attn_limits.h"
-#include "base/buffer.h"
+#include "basics/mem.h"
 #include "config/config.h"
 #include "http/http.h"
-#include "session/models.h"
-#include "session/session.h"
 #include "session/weightless.h"
 #include "store/sharing.h"
 #include "store/store.h"
@@ -40,8 +34,8 @@
 #define RESERVED_THREAD_BYTES (136 * MIB) /* a thread's arena and stack */
 #define RESERVED_BYTES (192 * MIB)        /* libraries */
 
-#define ALLOCATOR_SHARE 8 /* fragmentation: an eighth of what is allocated and freed */
-#define WEIGHTS_SHARE 4   /* weights above a quarter of the whole are worth a word of advice */
+#define ALLOCATOR_DIVISOR 8 /* fragmentation: an eighth of what is allocated and freed */
+#define WEIGHTS_DIVISOR 4   /* weights above a quarter of the whole are worth a word of advice */
 
 static const struct {
     const char *name, *what;
@@ -59,12 +53,6 @@ static const struct {
     [SRV_MEMORY_STORE] = {"store", "journal and snapshots, or before them a file that is restored"},
 };
 
-/* Sums and products that stay at SIZE_MAX where they do not fit. */
-static size_t add(size_t a, size_t b) { return __builtin_add_overflow(a, b, &a) ? SIZE_MAX : a; }
-static size_t mul(size_t a, size_t b) { return __builtin_mul_overflow(a, b, &a) ? SIZE_MAX : a; }
-
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t excess(size_t a, size_t b) { return a > b ? a - b : 0; }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
@@ -91,12 +79,12 @@ static void measure(size_t *tile, size_t *rows, const struct srv_config *config,
         if (spec == NULL)
             continue;
         const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-        const size_t width = smaller(spec->key_size, spec->value_size);
-        *tile = larger(
-            *tile, mul(ATTN_BLOCK_TOKENS * sizeof(float) * sizes.heads, sizes.key + sizes.value));
-        *rows = larger(*rows, numbers / smaller(spec->hidden_size, width));
+        const size_t width = attn_min(spec->key_size, spec->value_size);
+        *tile = attn_max(*tile, attn_mul(ATTN_BLOCK_TOKENS * sizeof(float) * sizes.heads,
+                                         sizes.key + sizes.value));
+        *rows = attn_max(*rows, numbers / attn_min(spec->hidden_size, width));
     }
-    *rows = smaller(*rows, mul(config->limits.max_tokens, ATTN_MAX_BATCH)) + 1;
+    *rows = attn_min(*rows, attn_mul(config->limits.max_tokens, ATTN_MAX_BATCH)) + 1;
 }
 
 /* Sessions of so many layers, whose caches take so many bytes when they are empty. */
@@ -107,8 +95,8 @@ static void add_sessions(struct footprint *out, const struct srv_config *config,
     /* A snapshot's copy has the same size, except for its list of blocks. */
     if (config->durability != SRV_DURABLE_NONE)
         session += SNAPSHOT_SESSION_BYTES + session + layers * SRV_SHARE_BYTES;
-    out->session = larger(out->session, session);
-    out->num_blocks = larger(out->num_blocks, config->limits.cache_bytes / block_bytes + 1);
+    out->session = attn_max(out->session, session);
+    out->num_blocks = attn_max(out->num_blocks, config->limits.cache_bytes / block_bytes + 1);
 }
 
 static void add_model(struct footprint *out, const struct srv_config *config,
@@ -119,21 +107,21 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     const struct attn_call_size call = {
         .rows = rows,
         .tokens = config->limits.max_tokens,
-        .shared_rows = SRV_BATCH_ROWS,
-        .cached = larger(SRV_BATCH_KEYS, config->limits.max_session_length),
+        .batched_rows = SRV_BATCH_ROWS,
+        .cached = attn_max(SRV_BATCH_KEYS, config->limits.max_session_length),
     };
     struct attn_call_size inner = call; /* a batch of steps */
     struct attn_model_memory memory;
     inner.rows = SRV_BATCH_ROWS;
     inner.tokens = SRV_DECODE_ROWS_MAX;
     attn_model_memory(&memory, model->attn);
-    out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
-    out->loading = larger(out->loading, memory.loading_bytes + WRITER_BYTES);
+    out->weights = attn_add(out->weights, attn_add(model->info.weight_bytes, memory.side_bytes));
+    out->loading = attn_max(out->loading, memory.loading_bytes + WRITER_BYTES);
     add_sessions(out, config, model->info.num_layers, memory.cache_bytes, memory.block_bytes);
-    out->slack = add(out->slack, ATTN_POOL_SLACK);
-    out->tile = larger(out->tile, tile);
-    out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
-    out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
+    out->slack = attn_add(out->slack, ATTN_POOL_SLACK);
+    out->tile = attn_max(out->tile, tile);
+    out->call = attn_max(out->call, attn_call_bytes(model->attn, &call, threads));
+    out->inner = attn_max(out->inner, attn_call_bytes(model->attn, &inner, threads));
 }
 
 static struct footprint add_models(const struct srv_config *config, const struct srv_models *models,
@@ -149,11 +137,11 @@ static struct footprint add_models(const struct srv_config *config, const struct
         0) { /* weightless sessions may have any shape within bounds, and so many at once */
         srv_weightless_memory(&memory, threads);
         add_sessions(&all, config, memory.layers, memory.cache_bytes, memory.block_bytes);
-        all.slack = add(all.slack, mul(shapes, ATTN_POOL_SLACK));
-        all.tile = larger(all.tile, memory.tile_bytes);
-        all.inner = larger(all.inner, memory.batch_bytes);
+        all.slack = attn_add(all.slack, attn_mul(shapes, ATTN_POOL_SLACK));
+        all.tile = attn_max(all.tile, memory.tile_bytes);
+        all.inner = attn_max(all.inner, memory.batch_bytes);
     }
-    all.call = larger(all.call, all.inner);
+    all.call = attn_max(all.call, all.inner);
     return all;
 }
 
@@ -171,10 +159,11 @@ static size_t count_adopted(const struct srv_config *config)
 static size_t store_bytes(const struct srv_config *config, const struct footprint *all)
 {
     /* The frozen lists of blocks, and the table that finds which sessions share them. */
-    size_t snapshot = add(STORE_BYTES, mul(all->num_blocks, sizeof(void *) + SRV_SHARING_BYTES));
-    size_t restoring = add(RESTORE_BYTES, all->tile);
+    size_t snapshot =
+        attn_add(STORE_BYTES, attn_mul(all->num_blocks, sizeof(void *) + SRV_SHARING_BYTES));
+    size_t restoring = attn_add(RESTORE_BYTES, all->tile);
     return config->durability != SRV_DURABLE_NONE
-               ? mul(1 + count_adopted(config), larger(snapshot, restoring))
+               ? attn_mul(1 + count_adopted(config), attn_max(snapshot, restoring))
                : 0;
 }
 
@@ -182,45 +171,44 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                    const struct srv_models *models)
 {
     const struct srv_limits *limits = &config->limits;
-    const struct attn_engine_options engine = {
-        .threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus(),
-        .level = (enum attn_cpu_level)config->cpu_level,
-        .gemm = (enum attn_gemm_mode)config->gemm,
-    };
+    const struct attn_engine_options engine = srv_config_engine(config);
     unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 6 +
                        2 * (unsigned)count_adopted(config);
     struct footprint all = add_models(config, models, engine.threads);
     bool cached = all.num_blocks > 0;
-    size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);
-    size_t blocks = add(mul(all.num_blocks, ATTN_BLOCK_OVERHEAD), all.slack);
+    size_t caches = cached ? limits->cache_bytes : 0, working = attn_add(all.call, all.inner);
+    size_t blocks = attn_add(attn_mul(all.num_blocks, ATTN_BLOCK_OVERHEAD), all.slack);
     size_t session = sizeof(struct srv_session) + SESSION_BYTES + all.session;
-    size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
-    size_t after_loading = add(add(caches, requests), working); /* in use after loading */
-    size_t connections = add(limits->max_connections, mul(config->event_threads, SRV_MAX_RESERVED));
+    size_t requests =
+        attn_add(attn_add(limits->max_in_flight_bytes, SRV_PROBE_BYTES), limits->inputs_bytes);
+    size_t after_loading = attn_add(attn_add(caches, requests), working); /* in use after loading */
+    size_t connections =
+        attn_add(limits->max_connections, attn_mul(config->event_threads, SRV_MAX_RESERVED));
     size_t connection = SRV_CONNECTION_BYTES + CONNECTION_BYTES + srv_http_exchange_bytes() +
                         (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
     *out = (struct srv_memory){
         .terms =
             {
                 [SRV_MEMORY_PROGRAM] =
-                    add(add(PROGRAM_BYTES, mul(threads, THREAD_BYTES)), attn_engine_bytes(&engine)),
-                [SRV_MEMORY_WEIGHTS] = add(all.weights, excess(all.loading, after_loading)),
-                [SRV_MEMORY_CACHES] = add(caches, blocks),
-                [SRV_MEMORY_SESSIONS] = cached ? mul(limits->max_sessions, session) : 0,
-                [SRV_MEMORY_REQUESTS] = add(add(requests, requests / ALLOCATOR_SHARE),
-                                            mul(limits->max_queue, QUEUED_BYTES)),
+                    attn_add(attn_add(PROGRAM_BYTES, attn_mul(threads, THREAD_BYTES)),
+                             attn_engine_bytes(&engine)),
+                [SRV_MEMORY_WEIGHTS] = attn_add(all.weights, excess(all.loading, after_loading)),
+                [SRV_MEMORY_CACHES] = attn_add(caches, blocks),
+                [SRV_MEMORY_SESSIONS] = cached ? attn_mul(limits->max_sessions, session) : 0,
+                [SRV_MEMORY_REQUESTS] = attn_add(attn_add(requests, requests / ALLOCATOR_DIVISOR),
+                                                 attn_mul(limits->max_queue, QUEUED_BYTES)),
                 [SRV_MEMORY_WORKING] = working,
-                [SRV_MEMORY_CONNECTIONS] = mul(connections, connection),
+                [SRV_MEMORY_CONNECTIONS] = attn_mul(connections, connection),
                 [SRV_MEMORY_STORE] = store_bytes(config, &all),
             },
         .call_bytes = all.call,
         .yield_call_bytes = all.inner,
-        .reserved = add(add(RESERVED_BYTES, mul(threads, RESERVED_THREAD_BYTES)),
-                        attn_engine_reserved(&engine)),
+        .reserved = attn_add(attn_add(RESERVED_BYTES, attn_mul(threads, RESERVED_THREAD_BYTES)),
+                             attn_engine_reserved(&engine)),
         .threads = threads,
     };
     for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
-        out->total = add(out->total, out->terms[i]);
+        out->total = attn_add(out->total, out->terms[i]);
     out->limit = attn_memory_limit(&out->source);
     if (config->memory_limit != 0) {
         out->limit = config->memory_limit;
@@ -236,11 +224,12 @@ static double mib(size_t bytes) { return (double)bytes / (double)MIB; }
  * callers.  A 0 of `threads` is one for each CPU. */
 static const struct {
     const char *flag, *text;
-    size_t place, value; /* in struct srv_config */
+    size_t offset, value; /* in struct srv_config */
 } reductions[] = {
 #define AT(member) offsetof(struct srv_config, member)
     {"--cache-bytes", "4MiB", AT(limits.cache_bytes), 4 * MIB},
     {"--max-in-flight-bytes", "4MiB", AT(limits.max_in_flight_bytes), 4 * MIB},
+    {"--inputs-bytes", "1MiB", AT(limits.inputs_bytes), MIB},
     {"--max-connections", "64", AT(limits.max_connections), 64},
     {"--max-body-bytes", "1MiB", AT(limits.max_body_bytes), MIB},
     {"--max-sessions", "64", AT(limits.max_sessions), 64},
@@ -258,7 +247,7 @@ struct need {
 static struct need need_of(const struct srv_memory *memory)
 {
     struct rlimit space;
-    size_t reserved = add(memory->total, memory->reserved);
+    size_t reserved = attn_add(memory->total, memory->reserved);
     if (memory->total > memory->limit || getrlimit(RLIMIT_AS, &space) != 0 ||
         space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= reserved)
         return (struct need){memory->total, memory->limit, memory->source};
@@ -281,7 +270,7 @@ static void advise(struct srv_buffer *text, struct srv_config config,
     struct srv_memory memory;
     add_up(&memory, &config, models);
     for (size_t i = 0, length = 0; i < count && !fits(&memory); i++) {
-        size_t *value = (size_t *)((char *)&config + reductions[i].place);
+        size_t *value = (size_t *)((char *)&config + reductions[i].offset);
         if (*value != 0 ? *value <= reductions[i].value : reductions[i].value == 0)
             continue;
         *value = reductions[i].value;
@@ -291,10 +280,10 @@ static void advise(struct srv_buffer *text, struct srv_config config,
     }
     /* Rounded up, so that the number suffices as a limit. */
     const struct need least = need_of(&memory);
-    srv_buffer_printf(text, "; %s %.1f MiB, with%s",
-                      least.bytes <= least.limit ? "it would start in"
-                                                 : "the least that would start is",
-                      mib(add(least.bytes, MIB / 20)), flags[0] != '\0' ? flags : " these options");
+    srv_buffer_printf(
+        text, "; %s %.1f MiB, with%s",
+        least.bytes <= least.limit ? "it would start in" : "the least that would start is",
+        mib(attn_add(least.bytes, MIB / 20)), flags[0] != '\0' ? flags : " these options");
 }
 
 /* The divisor is tried and not computed: the sum is not linear in the shares (working memory of a
@@ -307,7 +296,7 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
     struct srv_buffer text;
     bool half = limits->max_client_in_flight_bytes == 0;
     for (unsigned divisor = 1; divisor <= SRV_MAX_DIVISOR; divisor *= 2) {
-        srv_config_divide_shares(config, divisor);
+        srv_config_divide_defaults(config, divisor);
         if (half)
             limits->max_client_in_flight_bytes = limits->max_in_flight_bytes / 2;
         add_up(out, config, models);
@@ -326,7 +315,7 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
                               mib(out->terms[i]));
     srv_buffer_printf(&text, " = %.1f MiB", mib(out->total));
     advise(&text, *config, models);
-    if (out->terms[SRV_MEMORY_WEIGHTS] > out->total / WEIGHTS_SHARE)
+    if (out->terms[SRV_MEMORY_WEIGHTS] > out->total / WEIGHTS_DIVISOR)
         srv_buffer_text(&text, "; weights take less as --dtype bf16 or int8, and with fewer layers "
                                "(\"layers\" of a model)");
     return false;

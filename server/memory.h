@@ -36,7 +36,7 @@ struct srv_memory {
 };
 
 /* Adds up what this configuration takes, whose models have been opened, and divides the shares of
- * memory that nobody has set (srv_config_divide_shares) by the least power of two with which the
+ * memory that nobody has set (srv_config_divide_defaults) by the least power of two with which the
  * sum fits.  False where none does: `message` is then one line with every term, and *out is the
  * last sum. */
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,

@@ -82,9 +82,7 @@ static bool check_entry(struct srv_buffer *out, struct attn_engine *engine,
 bool srv_self_check_print(struct srv_buffer *out, const struct srv_config *config,
                           char message[SRV_MESSAGE_MAX])
 {
-    struct attn_engine_options options = {.threads = (unsigned)config->threads,
-                                          .level = (enum attn_cpu_level)config->cpu_level,
-                                          .gemm = (enum attn_gemm_mode)config->gemm};
+    struct attn_engine_options options = srv_config_engine(config);
     struct attn_engine *engine = NULL;
     struct attn_error error = {0};
     bool right = attn_engine_open(&engine, &options, &error) == ATTN_OK;

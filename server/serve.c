@@ -4,8 +4,6 @@
 #include "main.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"

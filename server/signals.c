@@ -2,21 +2,19 @@
  * ignores. */
 #include "main.h"
 
-#include <pthread.h>
-#include <stddef.h>
 #include <unistd.h>
+
+#include "basics/mem.h"
 
 static const int stopping[] = {SIGTERM, SIGINT, SIGQUIT};
 static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGUSR2, SIGALRM,  SIGVTALRM,
                               SIGPROF, SIGIO,   SIGPWR,  SIGSTKFLT};
 
-#define COUNT(list) (sizeof(list) / sizeof(list)[0])
-
 static sigset_t stop_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < COUNT(stopping); i++)
+    for (size_t i = 0; i < ATTN_COUNT(stopping); i++)
         sigaddset(&set, stopping[i]);
     return set;
 }
@@ -29,7 +27,7 @@ sigset_t srv_signals_served(void)
     return set;
 }
 
-void srv_signals_hold(void)
+void srv_signals_block(void)
 {
     sigset_t set = srv_signals_served();
     pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -37,7 +35,7 @@ void srv_signals_hold(void)
 
 void srv_signals_ignore(void)
 {
-    for (size_t i = 0; i < COUNT(ignored); i++)
+    for (size_t i = 0; i < ATTN_COUNT(ignored); i++)
         signal(ignored[i], SIG_IGN);
     for (int real_time = SIGRTMIN; real_time <= SIGRTMAX; real_time++)
         signal(real_time, SIG_IGN);
@@ -60,7 +58,7 @@ static void handle_stop(void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigset_t set = stop_signals();
-    for (size_t i = 0; i < COUNT(stopping); i++)
+    for (size_t i = 0; i < ATTN_COUNT(stopping); i++)
         sigaction(stopping[i], &action, NULL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
@@ -70,10 +68,10 @@ void srv_signals_stop_at_once(int status)
     handle_stop(status == 0 ? leave_with_success : leave_with_failure);
 }
 
-static void take_first(int signal_number)
+static void handle_first(int signal_number)
 {
     (void)signal_number;
     handle_stop(leave_with_failure);
 }
 
-void srv_signals_expect_another(void) { handle_stop(take_first); }
+void srv_signals_expect_another(void) { handle_stop(handle_first); }

@@ -5,16 +5,14 @@
 #include "main.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
 
 #define TRIM_NS (10 * SRV_S_NS) /* from one trim of the heap to the next, at least */
 #define GAP_NS (3 * SRV_S_NS)   /* of a wait for a second: the process stood still */
-#define TRIM_SHARE 1000         /* a trim may take this part of the time */
+#define TRIM_RATIO 1000         /* a trim may take this part of the time */
 
 struct srv_upkeep {
     struct srv_app *app;
@@ -42,7 +40,7 @@ static uint64_t trim_heap(void)
     uint64_t start = srv_now_ns();
     (void)malloc_trim(0);
     uint64_t took = srv_now_ns() - start;
-    return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
+    return start + (took > TRIM_NS / TRIM_RATIO ? took * TRIM_RATIO : TRIM_NS);
 }
 
 /* Waits a second; false once it is time to stop. */
@@ -57,9 +55,18 @@ static bool await_second(struct srv_upkeep *upkeep)
     return goes_on;
 }
 
-/* After a gap, as of SIGSTOP or a paused container, nothing expires in two rounds: steps that were
- * sent in time are still in their sockets.  Gaps in these rounds do not count, or on a machine
- * without time to run nothing would ever expire. */
+/* Whether sessions may expire in this round, which may come after a gap, as of SIGSTOP or a paused
+ * container.  After one nothing expires in two rounds: steps that were sent in time are still in
+ * their sockets.  Gaps in these rounds do not count, or on a machine without time to run nothing
+ * would ever expire. */
+static bool may_expire(unsigned *passed_over, bool gap)
+{
+    if (*passed_over == 0 && !gap)
+        return true;
+    *passed_over = (*passed_over + 1) % 3;
+    return *passed_over == 0;
+}
+
 static void *upkeep_main(void *argument)
 {
     struct srv_upkeep *upkeep = argument;
@@ -68,10 +75,9 @@ static void *upkeep_main(void *argument)
     pthread_setname_np(pthread_self(), "attnd-upkeep");
     while (await_second(upkeep)) {
         uint64_t now = srv_now_ns();
-        bool expires = passed_over == 0 && now - ended_ns < GAP_NS;
-        passed_over = expires ? 0 : (passed_over + 1) % 3;
-        if (expires || passed_over == 0)
+        if (may_expire(&passed_over, now - ended_ns >= GAP_NS))
             expire_sessions(upkeep->app, now);
+        srv_inputs_expire(upkeep->app->inputs, now);
         srv_mapped_check();
         if (srv_now_ns() >= trim_ns)
             trim_ns = trim_heap();

@@ -246,7 +246,7 @@ static void solve_units(const struct solver *solver, const struct head_range *ra
     }
     for (size_t t = 0; units->average != NULL && t < units->tokens; t++) { /* of all heads */
         attn_pool_pause(units->pool, thread);
-        attn_maps_take_average(&p->maps, units->t0 + t, units->average + t * p->maps.columns);
+        attn_maps_add_average(&p->maps, units->t0 + t, units->average + t * p->maps.columns);
     }
 }
 
@@ -368,8 +368,8 @@ static bool allocate_splits(struct solver *solver, size_t count)
             continue;
         left -= split_sums_floats(range);
         range->splits = attn_splits(range->problem);
-        range->split_sums = attn_workspace_take(&solver->engine->workspace,
-                                                split_sums_floats(range), sizeof(float));
+        range->split_sums = attn_workspace_alloc(&solver->engine->workspace,
+                                                 split_sums_floats(range), sizeof(float));
         if (range->split_sums == NULL)
             return false;
     }
@@ -433,8 +433,8 @@ static void solve_wave(struct solver *solver, size_t count, float *tiles)
 }
 
 /* Lists the ranges and takes from the workspace what they need, but for sums of splits. */
-static bool take_memory(struct solver *solver, float **tiles, size_t *ranges,
-                        const struct attn_problem *problems, size_t count)
+static bool alloc_memory(struct solver *solver, float **tiles, size_t *ranges,
+                         const struct attn_problem *problems, size_t count)
 {
     struct attn_workspace *workspace = &solver->engine->workspace;
     size_t heads = 0, stride = 0, largest = 0, total = 0;
@@ -443,7 +443,7 @@ static bool take_memory(struct solver *solver, float **tiles, size_t *ranges,
         stride = attn_max(stride, weight_rows_floats(&problems[i]));
     }
     solver->weight_rows_stride = stride;
-    solver->ranges = attn_workspace_take(workspace, heads, sizeof *solver->ranges);
+    solver->ranges = attn_workspace_alloc(workspace, heads, sizeof *solver->ranges);
     if (solver->ranges == NULL)
         return false;
     *ranges = list_ranges(solver, problems, count);
@@ -452,9 +452,9 @@ static bool take_memory(struct solver *solver, float **tiles, size_t *ranges,
         total += range_tile_floats(&solver->ranges[i]);
     }
     size_t wave = attn_min(total, attn_max(largest, ATTN_TILES_BYTES / sizeof(float)));
-    *tiles = attn_workspace_take(workspace, wave, sizeof(float));
-    solver->weight_rows = attn_workspace_take(workspace, attn_pool_threads(solver->engine->pool),
-                                              attn_mul(stride, sizeof(float)));
+    *tiles = attn_workspace_alloc(workspace, wave, sizeof(float));
+    solver->weight_rows = attn_workspace_alloc(workspace, attn_pool_threads(solver->engine->pool),
+                                               attn_mul(stride, sizeof(float)));
     return *tiles != NULL && solver->weight_rows != NULL;
 }
 
@@ -464,7 +464,7 @@ enum attn_status attn_solve(struct attn_engine *engine, const struct attn_proble
     struct solver solver = {.engine = engine, .scratch = engine->scratch};
     size_t ranges;
     float *tiles;
-    if (!take_memory(&solver, &tiles, &ranges, problems, count))
+    if (!alloc_memory(&solver, &tiles, &ranges, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
         attn_maps_clear(&problems[i].maps, engine->pool);

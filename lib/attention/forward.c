@@ -1,7 +1,7 @@
 /* forward.c: the forward pass of an attention layer, as the formula at the head of attn.h has it:
  *
  *   project           q, k, v, gate = x Wq, x Wk, x Wv, x Wg, with their biases
- *   turn              normalise and rotate each row of q and k, check all rows, put k and v in the
+ *   norm and rope     normalise and rotate each row of q and k, check all rows, put k and v in the
  *                     cache (qkv.c has one row)
  *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
  *   subtract          differential attention: heads in pairs (struct attn_differential_spec)
@@ -14,7 +14,7 @@
  * to keys and values of heads.  Where they are cached, queries are multiplied by the weights of
  * keys, and sums by those of values (absorbed, layers/mla.h).
  *
- * Batch invariance: calls of up to ATTN_SHARED_ROWS rows over caches share products, in which rows
+ * Batch invariance: calls of up to ATTN_BATCHED_ROWS rows over caches share products, in which rows
  * are independent.  Every other call has products of its own, which spares copying its rows. */
 #include "attention/forward.h"
 
@@ -32,7 +32,7 @@
 /* Whether projections check their own bounds, as no row is looked at afterwards. */
 static bool projections_check(const struct attn_pass *pass)
 {
-    return pass->calls->cache == NULL && !attn_qkv_turns(pass->layer);
+    return pass->calls->cache == NULL && !attn_qkv_needs_norm_rope(pass->layer);
 }
 
 static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_call *c)
@@ -66,19 +66,19 @@ static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_c
 }
 
 /* Makes the products that calls share, of copies of their rows. */
-static enum attn_status project_shared(const struct attn_pass *pass)
+static enum attn_status project_batched(const struct attn_pass *pass)
 {
     const size_t width = pass->in.q->in;
     const bool keys = pass->key_rows > 0;
     struct attn_call all = {.query_states = pass->x,
                             .key_states = pass->x,
                             .value_states = pass->x,
-                            .queries = pass->shared_rows,
-                            .new_keys = keys ? pass->shared_rows : 0,
+                            .queries = pass->batched_rows,
+                            .new_keys = keys ? pass->batched_rows : 0,
                             .count = 1};
     for (size_t i = 0; i < pass->count; i++) {
         const struct attn_call *c = &pass->calls[i];
-        if (c->shares)
+        if (c->batched)
             memcpy(pass->x + c->row * width, c->query_states, c->queries * width * sizeof(float));
     }
     return attn_project(pass->engine, pass->products, add_products(pass, 0, &all), true);
@@ -90,10 +90,10 @@ static enum attn_status project(const struct attn_pass *pass)
     size_t n = 0;
     if (layer->spec.is_weightless)
         return ATTN_OK;
-    if (pass->shared_rows > 0 && project_shared(pass) != ATTN_OK)
+    if (pass->batched_rows > 0 && project_batched(pass) != ATTN_OK)
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < pass->count; i++)
-        if (!pass->calls[i].shares)
+        if (!pass->calls[i].batched)
             n = add_products(pass, n, &pass->calls[i]);
     enum attn_status status = attn_project(pass->engine, pass->products, n, false);
     if (status == ATTN_OK && attn_layer_is_latent(layer))
@@ -105,7 +105,7 @@ static enum attn_status project(const struct attn_pass *pass)
     return status;
 }
 
-/* ---- Turn ---- */
+/* ---- Norm and RoPE ---- */
 
 /* Copies row i of the heads [heads][n][width] that a weightless call brings. */
 static void copy_heads(float *to, const float *from, size_t heads, size_t n, size_t width, size_t i)
@@ -116,7 +116,7 @@ static void copy_heads(float *to, const float *from, size_t heads, size_t n, siz
 
 /* Copies the rotated part of a row, which all heads share, into the keys of its heads; false where
  * a number of these or of the values is beyond ATTN_MAX_MAGNITUDE. */
-static bool share_rotated_part(const struct attn_pass *pass, size_t r)
+static bool copy_k_rope(const struct attn_pass *pass, size_t r)
 {
     const struct attn_kernels *kernels = &pass->engine->kernels;
     const struct attn_layer_spec *spec = &pass->layer->spec;
@@ -130,7 +130,7 @@ static bool share_rotated_part(const struct attn_pass *pass, size_t r)
 }
 
 /* Row r of the queries, and of the keys, of a call that has it. */
-static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r)
+static void norm_rope_row(const struct attn_pass *pass, struct attn_call *c, size_t r)
 {
     const struct attn_layer *layer = pass->layer;
     const struct attn_layer_spec *spec = &layer->spec;
@@ -146,17 +146,17 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
         copy_heads(row.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
         copy_heads(row.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
     }
-    const struct attn_place place = {
+    const struct attn_token token = {
         .position = ids ? ids[c->first * c->queries + i] : (int64_t)slot,
         .slot = slot,
         .grid = c->modifiers->grid,
     };
-    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq, &place);
+    bool within = attn_qkv_norm_rope(row, layer, kernels, c->inv_freq, &token);
     if (layer->index_k.out > 0)
-        within = attn_index_turn(has_query ? pass->index_q + r * layer->index_q.out : NULL,
-                                 pass->index_w + r * layer->index_w.out,
-                                 has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
-                                 c->inv_freq, place.position) &&
+        within = attn_index_norm_rope(has_query ? pass->index_q + r * layer->index_q.out : NULL,
+                                      pass->index_w + r * layer->index_w.out,
+                                      has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
+                                      c->inv_freq, token.position) &&
                  within;
     if (has_query && spec->position_bias.gated) {
         float *gates = pass->position_gates + r * spec->num_heads;
@@ -168,7 +168,7 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
         within = within && kernels->all_within(pass->gate + r * layer->gate.out, layer->gate.out,
                                                ATTN_MAX_MAGNITUDE);
     if (attn_pass_expands(pass))
-        within = share_rotated_part(pass, r) && within;
+        within = copy_k_rope(pass, r) && within;
     if (!within)
         atomic_store(&c->beyond, true);
     else if (c->puts && has_key && !attn_cache_put(c->cache, pass->layer_index, slot, row.k, row.v))
@@ -180,7 +180,7 @@ static size_t rows_of(const struct attn_call *c)
     return c->count * attn_max(c->queries, c->new_keys);
 }
 
-static void turn_task(void *argument, size_t i, unsigned thread)
+static void norm_rope_task(void *argument, size_t i, unsigned thread)
 {
     const struct attn_pass *pass = argument;
     const size_t rows = attn_max(pass->query_rows, pass->key_rows);
@@ -191,7 +191,7 @@ static void turn_task(void *argument, size_t i, unsigned thread)
         if (c == NULL || r - c->row >= rows_of(c))
             for (c = pass->calls; r < c->row || r - c->row >= rows_of(c);)
                 c++;
-        turn_row(pass, c, r);
+        norm_rope_row(pass, c, r);
     }
 }
 
@@ -201,7 +201,7 @@ enum attn_status attn_forward_keys(struct attn_pass *pass)
     const size_t rows = attn_max(pass->query_rows, pass->key_rows);
     const enum attn_status status = project(pass);
     if (status == ATTN_OK && !projections_check(pass))
-        attn_pool_run(pass->engine->pool, turn_task, pass, attn_ceil_div(rows, ROWS_OF_TASK));
+        attn_pool_run(pass->engine->pool, norm_rope_task, pass, attn_ceil_div(rows, ROWS_OF_TASK));
     return attn_engine_cancelled(pass->engine, NULL) ? ATTN_CANCELLED : status;
 }
 
@@ -246,7 +246,7 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
         .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
         .sinks = layer->sinks,
         .head_mask = modifiers->head_mask,
-        .invariant = c->shares,
+        .invariant = c->batched,
     };
     if (attn_outputs_need_heads(c->outputs))
         p.out = (struct attn_rows){pass->o + row * layer->o.in, layer->o.in, dv};
@@ -342,9 +342,10 @@ static void check_heads(const struct attn_pass *pass)
             atomic_store(&c->output_over, true);
 }
 
-static enum attn_status expand_sums(const struct attn_pass *pass)
+static enum attn_status up_project_sums(const struct attn_pass *pass)
 {
-    if (attn_mla_lift(pass->engine, pass->layer, pass->o, pass->sums, pass->query_rows) != ATTN_OK)
+    if (attn_mla_v_up_project(pass->engine, pass->layer, pass->o, pass->sums, pass->query_rows) !=
+        ATTN_OK)
         return ATTN_NO_MEMORY;
     check_heads(pass);
     return ATTN_OK;
@@ -368,7 +369,7 @@ static enum attn_status attend(const struct attn_pass *pass)
     if (pass->layer->index_k.out > 0 && attn_index_choose(pass, n) != ATTN_OK)
         return ATTN_NO_MEMORY;
     const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
-    return status == ATTN_OK && attn_pass_absorbs(pass) ? expand_sums(pass) : status;
+    return status == ATTN_OK && attn_pass_absorbs(pass) ? up_project_sums(pass) : status;
 }
 
 /* ---- Subtract ---- */
@@ -461,7 +462,7 @@ static enum attn_status project_back(const struct attn_pass *pass)
             return ATTN_NO_MEMORY;
     }
     for (struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++) {
-        if (c->shares || c->outputs->output == NULL || !attn_call_is_sound(c))
+        if (c->batched || c->outputs->output == NULL || !attn_call_is_sound(c))
             continue;
         float *output = c->outputs->output + c->first * c->queries * o->out;
         pass->products[n] =
@@ -478,7 +479,7 @@ enum attn_status attn_forward(struct attn_pass *pass)
     const bool subtracts = spec->differential.lambda_init != 0;
     const bool normalizes = spec->output_norm.type != ATTN_NORM_NONE;
     const size_t tasks = attn_ceil_div(pass->query_rows, ROWS_OF_TASK);
-    enum attn_status status = attn_forward_keys(pass); /* project, turn */
+    enum attn_status status = attn_forward_keys(pass); /* project, norm, rope */
     if (status == ATTN_OK)
         status = attend(pass);
     if (status == ATTN_OK && subtracts)

@@ -26,7 +26,7 @@ struct attn_call {
     const struct attn_mask_defaults *mask; /* the layer's */
     struct attn_cache *cache;              /* whose keys it attends over; NULL: those of its rows */
     bool puts;           /* its keys are put in the cache, beyond the visible length */
-    bool shares;         /* products with other calls; its bits depend on no call */
+    bool batched;        /* products with other calls; its bits depend on no call */
     size_t first, count; /* C = count sequences from `first` on are computed */
     /* Filled by attn_pass_begin: */
     size_t row, key_row;   /* of its first query and key in the buffers of the pass */
@@ -52,9 +52,9 @@ struct attn_pass {
     /* Filled by attn_pass_begin: */
     struct attn_layer_inputs in; /* the maps that read hidden states */
     size_t query_rows, key_rows; /* Q, K: of all calls */
-    size_t shared_rows;          /* of the calls that share products, whose rows come first */
+    size_t batched_rows;         /* of the calls that share products, whose rows come first */
     size_t output_rows;          /* of those whose output is asked for, which come before them */
-    float *x, *y;                /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
+    float *x, *y;                /* [batched_rows][E], [output_rows][E]: hidden states, outputs */
     float *q, *k, *v; /* [Q][H*D], [K][G*D], [K][G*Dv]; k and v of a latent layer are the latents
                          [K][R] and their shared parts [K][value_width], with the keys of an
                          indexer behind them */
@@ -85,8 +85,8 @@ ATTN_MUST_CHECK enum attn_status attn_forward(struct attn_pass *pass);
  * call say whether they fit.  Errors: as attn_forward. */
 ATTN_MUST_CHECK enum attn_status attn_forward_keys(struct attn_pass *pass);
 
-/* Floats that a pass takes for each row of queries and keys, at most, and for each shared row. */
-size_t attn_pass_row_floats(size_t *shared, const struct attn_layer_spec *spec);
+/* Floats that a pass takes for each row of queries and keys, at most, and for each batched row. */
+size_t attn_pass_row_floats(size_t *batched, const struct attn_layer_spec *spec);
 
 /* ---- Parts of a pass ---- */
 
@@ -137,18 +137,18 @@ struct attn_qkv {
 
 /* Where a token stands: its position; its index in its sequence; and, in a layer that rotates by a
  * grid of patches, the grid's rows and columns, else NULL. */
-struct attn_place {
+struct attn_token {
     int64_t position;
     size_t slot;
     const size_t *grid; /* [2] */
 };
 
-/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k to their place
- * by the frequencies inv_freq (NULL: no rotation), scales q where the layer does by its position or
- * slot, and checks q, k and v.  False where a number is beyond ATTN_MAX_MAGNITUDE. */
-bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
-                   const struct attn_kernels *kernels, const float *inv_freq,
-                   const struct attn_place *place);
+/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k by their
+ * position and the frequencies inv_freq (NULL: no rotation), scales q where the layer does by its
+ * position or slot, and checks q, k and v.  False where a number is beyond ATTN_MAX_MAGNITUDE. */
+bool attn_qkv_norm_rope(struct attn_qkv row, const struct attn_layer *layer,
+                        const struct attn_kernels *kernels, const float *inv_freq,
+                        const struct attn_token *token);
 
 /* gates [H]: the factors of a gated position bias for a query made of hidden state x [E]. */
 void attn_position_gates(float *gates, const struct attn_layer *layer, const float *x);
@@ -156,8 +156,9 @@ void attn_position_gates(float *gates, const struct attn_layer *layer, const flo
 /* Of an indexer, one token's queries [I][head_dim] and weights [I], both or none, and its key, or
  * NULL: normalises the key, rotates both, and checks them.  False where a number is beyond
  * ATTN_MAX_MAGNITUDE. */
-bool attn_index_turn(float *q, const float *w, float *k, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position);
+bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_layer *layer,
+                          const struct attn_kernels *kernels, const float *inv_freq,
+                          int64_t position);
 
 /* Chooses, for the problems [count] of a layer with an indexer, the keys that each query takes part
  * with, and lays them in the problems' masks.  Errors: ATTN_NO_MEMORY. */
@@ -166,8 +167,8 @@ ATTN_MUST_CHECK enum attn_status attn_index_choose(const struct attn_pass *pass,
 /* Bytes that attn_index_choose takes for a call of so many rows that see at most `keys` keys. */
 size_t attn_index_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
-/* Whether attn_qkv_turn changes rows of this layer. */
-bool attn_qkv_turns(const struct attn_layer *layer);
+/* Whether attn_qkv_norm_rope changes rows of this layer. */
+bool attn_qkv_needs_norm_rope(const struct attn_layer *layer);
 
 /* The length of a call: its largest position plus 1.  positions [rows]; NULL: first, first + 1,
  * ... */

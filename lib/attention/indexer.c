@@ -35,8 +35,9 @@ static void rotate(float *x, size_t heads, const struct attn_layer_spec *spec, c
         attn_rope_rotate(x + h * spec->mla.index.head_dim, &rope, cos_sin);
 }
 
-bool attn_index_turn(float *q, const float *w, float *k, const struct attn_layer *layer,
-                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position)
+bool attn_index_norm_rope(float *q, const float *w, float *k, const struct attn_layer *layer,
+                          const struct attn_kernels *kernels, const float *inv_freq,
+                          int64_t position)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const struct attn_indexer_spec *index = &spec->mla.index;
@@ -202,9 +203,9 @@ static enum attn_status choose_keys(const struct attn_pass *pass, struct attn_pr
     struct choice c = {
         .pass = pass, .problem = p, .words = words, .ranges = attn_ceil_div(words, TASK_TILES)};
     c.chosen =
-        attn_workspace_take(&engine->workspace, attn_mul(p->queries, words), sizeof *c.chosen);
+        attn_workspace_alloc(&engine->workspace, attn_mul(p->queries, words), sizeof *c.chosen);
     const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
-    c.scores = attn_workspace_take(&engine->workspace, attn_mul(step, keys), sizeof *c.scores);
+    c.scores = attn_workspace_alloc(&engine->workspace, attn_mul(step, keys), sizeof *c.scores);
     if (c.chosen == NULL || c.scores == NULL)
         return ATTN_NO_MEMORY;
     for (; c.first < p->queries; c.first += c.count) {

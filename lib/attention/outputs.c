@@ -135,8 +135,8 @@ static void copy_block_task(void *argument, size_t i, unsigned thread)
 struct expanded {
     const struct attn_outputs *outputs;
     const struct attn_layer_spec *spec;
-    size_t value_width;                   /* of `shared` */
-    float *latent, *shared, *key, *value; /* [64][R], [64][value_width], [64][H*D], [64][H*Dv] */
+    size_t value_width;                   /* of `k_rope` */
+    float *latent, *k_rope, *key, *value; /* [64][R], [64][value_width], [64][H*D], [64][H*Dv] */
     size_t first, count, keys;
 };
 
@@ -152,7 +152,7 @@ static void copy_expanded_task(void *argument, size_t h, unsigned thread)
         float *key = tile->outputs->key != NULL ? tile->outputs->key + row * d : NULL;
         if (key != NULL) {
             memcpy(key, tile->key + from * d, (d - rope) * sizeof *key);
-            memcpy(key + d - rope, tile->shared + t * tile->value_width, rope * sizeof *key);
+            memcpy(key + d - rope, tile->k_rope + t * tile->value_width, rope * sizeof *key);
         }
         if (tile->outputs->value != NULL)
             memcpy(tile->outputs->value + row * dv, tile->value + from * dv, dv * sizeof *key);
@@ -170,16 +170,16 @@ static enum attn_status copy_expanded(const struct attn_pass *pass, const struct
                              spec->num_heads * spec->value_head_dim};
     struct expanded tile = {
         .outputs = c->outputs, .spec = spec, .keys = c->keys, .value_width = pass->value_width};
-    float **rows[] = {&tile.latent, &tile.shared, &tile.key, &tile.value};
+    float **rows[] = {&tile.latent, &tile.k_rope, &tile.key, &tile.value};
     enum attn_status status = ATTN_OK;
     for (; tile.first < c->keys && status == ATTN_OK; tile.first += ATTN_TILE) {
         tile.count = attn_min(c->keys - tile.first, ATTN_TILE);
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-            *rows[i] = attn_workspace_take(workspace, ATTN_TILE * widths[i], sizeof(float));
+            *rows[i] = attn_workspace_alloc(workspace, ATTN_TILE * widths[i], sizeof(float));
             status = *rows[i] != NULL ? status : ATTN_NO_MEMORY;
         }
         if (status == ATTN_OK) {
-            attn_cache_read_strided(tile.latent, tile.shared, c->cache, pass->layer_index,
+            attn_cache_read_strided(tile.latent, tile.k_rope, c->cache, pass->layer_index,
                                     tile.first, tile.count, tile.count);
             status =
                 attn_mla_expand(engine, pass->layer, tile.key, tile.value, tile.latent, tile.count);
@@ -213,7 +213,7 @@ static enum attn_status finish(const struct attn_pass *pass, const struct attn_c
     const struct attn_layer *layer = pass->layer;
     const struct attn_layer_spec *spec = &layer->spec;
     const size_t before = c->first * c->queries, rows = c->count * c->queries;
-    const bool asked = c->outputs->output != NULL, shared = asked && c->shares;
+    const bool asked = c->outputs->output != NULL, batched = asked && c->batched;
     if (atomic_load(&c->unfit))
         return attn_fail(c->error, ATTN_OVERFLOW, spec->is_weightless ? "key" : "hidden_states",
                          "a key or value does not fit the cache's %s",
@@ -225,12 +225,12 @@ static enum attn_status finish(const struct attn_pass *pass, const struct attn_c
     if (spec->is_weightless) /* the output is a copy of what heads put out */
         return ATTN_OK;
     float *output = asked ? c->outputs->output + before * layer->o.out : NULL;
-    const float *made = shared ? pass->y + c->row * layer->o.out : output;
+    const float *made = batched ? pass->y + c->row * layer->o.out : output;
     if (atomic_load(&c->output_over) ||
-        (shared && !attn_engine_all_within(pass->engine, made, rows * layer->o.out, FLT_MAX)))
+        (batched && !attn_engine_all_within(pass->engine, made, rows * layer->o.out, FLT_MAX)))
         return attn_fail(c->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
-    if (shared)
+    if (batched)
         memcpy(output, made, rows * layer->o.out * sizeof *output);
     const struct attn_ablated ablated = {layer, pass->o + c->row * layer->o.in, made, c->count,
                                          c->queries};

@@ -13,7 +13,7 @@
 
 /* ---- Rows ---- */
 
-enum rows { QUERY_ROWS, KEY_ROWS, EXPANDED_ROWS, ABSORBED_ROWS, SHARED_ROWS, OUTPUT_ROWS, ROWS };
+enum rows { QUERY_ROWS, KEY_ROWS, EXPANDED_ROWS, ABSORBED_ROWS, BATCHED_ROWS, OUTPUT_ROWS, ROWS };
 
 /* A buffer of rows: its pointer in struct attn_pass, its floats for each row, and how many rows. */
 struct buffer {
@@ -30,7 +30,7 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
     const size_t q = s->num_heads * s->head_dim, o = s->num_heads * s->value_head_dim;
     const struct attn_cached_sizes own = attn_cached_sizes(s); /* what projections make */
     const struct buffer list[BUFFERS] = {
-        {offsetof(struct attn_pass, x), s->hidden_size, SHARED_ROWS},
+        {offsetof(struct attn_pass, x), s->hidden_size, BATCHED_ROWS},
         {offsetof(struct attn_pass, q), q, QUERY_ROWS},
         {offsetof(struct attn_pass, q_a), m->q_lora_rank, QUERY_ROWS},
         {offsetof(struct attn_pass, position_gates), s->position_bias.gated ? s->num_heads : 0,
@@ -52,34 +52,34 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
     memcpy(out, list, sizeof list);
 }
 
-size_t attn_pass_row_floats(size_t *shared, const struct attn_layer_spec *spec)
+size_t attn_pass_row_floats(size_t *batched, const struct attn_layer_spec *spec)
 {
     struct buffer buffers[BUFFERS];
-    size_t floats = *shared = 0;
+    size_t floats = *batched = 0;
     list_buffers(buffers, spec);
     for (size_t i = 0; i < BUFFERS; i++)
-        *(buffers[i].rows >= SHARED_ROWS ? shared : &floats) += buffers[i].width;
+        *(buffers[i].rows >= BATCHED_ROWS ? batched : &floats) += buffers[i].width;
     return floats;
 }
 
 /* Takes the buffers of rows; false where memory is short. */
-static bool take_rows(struct attn_pass *pass)
+static bool alloc_rows(struct attn_pass *pass)
 {
     const size_t rows[ROWS] = {[QUERY_ROWS] = pass->query_rows,
                                [KEY_ROWS] = pass->key_rows,
                                [EXPANDED_ROWS] = attn_pass_expands(pass) ? pass->key_rows : 0,
                                [ABSORBED_ROWS] = attn_pass_absorbs(pass) ? pass->query_rows : 0,
-                               [SHARED_ROWS] = pass->shared_rows,
+                               [BATCHED_ROWS] = pass->batched_rows,
                                [OUTPUT_ROWS] = pass->output_rows};
     struct buffer buffers[BUFFERS];
-    bool taken = true;
+    bool allocated = true;
     list_buffers(buffers, &pass->layer->spec);
     for (size_t i = 0; i < BUFFERS; i++) {
         float **buffer = (float **)(void *)((char *)pass + buffers[i].offset);
         *buffer =
-            attn_workspace_take(&pass->engine->workspace,
-                                attn_mul(rows[buffers[i].rows], buffers[i].width), sizeof(float));
-        taken = taken && *buffer != NULL;
+            attn_workspace_alloc(&pass->engine->workspace,
+                                 attn_mul(rows[buffers[i].rows], buffers[i].width), sizeof(float));
+        allocated = allocated && *buffer != NULL;
     }
     if (pass->layer->q_a.out == 0)
         pass->q_a = pass->q;
@@ -87,32 +87,32 @@ static bool take_rows(struct attn_pass *pass)
         pass->head_k = pass->k;
         pass->head_v = pass->v;
     }
-    return taken;
+    return allocated;
 }
 
 /* The order of calls in the buffers: those that share both products, those that share the first,
  * and those that share none. */
-enum place { SHARED_WITH_OUTPUT, SHARED, ALONE, PLACES };
+enum order { BATCHED_WITH_OUTPUT, BATCHED, ALONE, ORDERS };
 
 void attn_pass_assign_rows(struct attn_pass *pass)
 {
-    size_t end[PLACES];
+    size_t end[ORDERS];
     pass->query_rows = pass->key_rows = 0;
-    for (enum place place = 0; place < PLACES; place++) {
+    for (enum order order = 0; order < ORDERS; order++) {
         for (size_t i = 0; i < pass->count; i++) {
             struct attn_call *c = &pass->calls[i];
-            const enum place shared = c->outputs->output != NULL ? SHARED_WITH_OUTPUT : SHARED;
-            if ((c->shares ? shared : ALONE) != place)
+            const bool output = c->outputs->output != NULL;
+            if ((!c->batched ? ALONE : output ? BATCHED_WITH_OUTPUT : BATCHED) != order)
                 continue;
             c->row = pass->query_rows;
             c->key_row = pass->key_rows;
             pass->query_rows += c->count * c->queries;
             pass->key_rows += c->count * c->new_keys;
         }
-        end[place] = pass->query_rows;
+        end[order] = pass->query_rows;
     }
-    pass->output_rows = end[SHARED_WITH_OUTPUT];
-    pass->shared_rows = end[SHARED];
+    pass->output_rows = end[BATCHED_WITH_OUTPUT];
+    pass->batched_rows = end[BATCHED];
 }
 
 /* ---- Beginning ---- */
@@ -128,7 +128,7 @@ enum attn_status attn_call_prepare(struct attn_call *call, struct attn_workspace
                                          .columns = call->keys + extra};
     const size_t positions = attn_mul(call->batch, attn_add(call->keys, call->queries));
     if (attn_mask_needs_positions(call->modifiers, call->mask->position_bias) &&
-        (call->positions = attn_workspace_take(workspace, positions, sizeof *call->positions)) ==
+        (call->positions = attn_workspace_alloc(workspace, positions, sizeof *call->positions)) ==
             NULL)
         return attn_fail_memory(call->error, attn_mul(positions, sizeof *call->positions));
     return attn_maps_init(&call->maps, workspace, call->outputs, &sizes, call->error);
@@ -145,7 +145,7 @@ static enum attn_status set_frequencies(struct attn_call *c, const struct attn_p
     if (c->inv_freq == NULL || !attn_rope_is_rescaled(rope, length))
         return ATTN_OK;
     float *rescaled =
-        attn_workspace_take(&pass->engine->workspace, rope->dim / 2, sizeof *rescaled);
+        attn_workspace_alloc(&pass->engine->workspace, rope->dim / 2, sizeof *rescaled);
     if (rescaled == NULL)
         return attn_fail_memory(c->error, rope->dim / 2 * sizeof *rescaled);
     attn_rope_frequencies(rescaled, rope, length);
@@ -177,12 +177,12 @@ enum attn_status attn_pass_begin(struct attn_pass *pass)
         sequences += pass->calls[i].count;
     if (pass->layer->spec.differential.lambda_init != 0)
         sequences *= 2;
-    const bool taken = take_rows(pass);
+    const bool allocated = alloc_rows(pass);
     pass->products =
-        attn_workspace_take(workspace, attn_call_products(&pass->layer->spec) * (pass->count + 1),
-                            sizeof *pass->products);
-    pass->problems = attn_workspace_take(workspace, sequences, sizeof *pass->problems);
-    if (!taken || pass->products == NULL || pass->problems == NULL)
+        attn_workspace_alloc(workspace, attn_call_products(&pass->layer->spec) * (pass->count + 1),
+                             sizeof *pass->products);
+    pass->problems = attn_workspace_alloc(workspace, sequences, sizeof *pass->problems);
+    if (!allocated || pass->products == NULL || pass->problems == NULL)
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < pass->count; i++) {
         struct attn_call *c = &pass->calls[i];

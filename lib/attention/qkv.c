@@ -66,9 +66,9 @@ static void rotate(float *x, const struct attn_layer_spec *spec, const float *co
 }
 
 /* The row of a latent layer: the last components of each query and the shared part rotate. */
-static bool turn_latent(struct attn_qkv row, const struct attn_layer *layer,
-                        const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
-                        size_t slot)
+static bool norm_rope_latent(struct attn_qkv row, const struct attn_layer *layer,
+                             const struct attn_kernels *kernels, const float *inv_freq,
+                             int64_t position, size_t slot)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const size_t nope = attn_mla_nope(spec), width = spec->num_heads * spec->head_dim;
@@ -84,17 +84,17 @@ static bool turn_latent(struct attn_qkv row, const struct attn_layer *layer,
            kernels->all_within(row.v, spec->mla.rope_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
-bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
-                   const struct attn_kernels *kernels, const float *inv_freq,
-                   const struct attn_place *place)
+bool attn_qkv_norm_rope(struct attn_qkv row, const struct attn_layer *layer,
+                        const struct attn_kernels *kernels, const float *inv_freq,
+                        const struct attn_token *token)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
-    const int64_t position = place->position;
-    const size_t slot = place->slot, prefix = spec->rope.grid_prefix;
+    const int64_t position = token->position;
+    const size_t slot = token->slot, prefix = spec->rope.grid_prefix;
     if (attn_layer_is_latent(layer))
-        return turn_latent(row, layer, kernels, inv_freq, position, slot);
+        return norm_rope_latent(row, layer, kernels, inv_freq, position, slot);
     for (size_t i = 0; spec->key_multiplier != 0 && i < k_heads * spec->head_dim; i++)
         row.k[i] *= (float)spec->key_multiplier;
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
@@ -111,7 +111,7 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
     if (inv_freq != NULL && slot >= prefix) { /* what stands before patches does not rotate */
         float cos_sin[ATTN_MAX_HEAD_DIM];
         if (prefix > 0)
-            attn_rope_grid_cos_sin(cos_sin, &spec->rope, inv_freq, slot - prefix, place->grid);
+            attn_rope_grid_cos_sin(cos_sin, &spec->rope, inv_freq, slot - prefix, token->grid);
         else
             attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position,
                               inv_freq != layer->inv_freq);
@@ -126,7 +126,7 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
-bool attn_qkv_turns(const struct attn_layer *layer)
+bool attn_qkv_needs_norm_rope(const struct attn_layer *layer)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||

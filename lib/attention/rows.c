@@ -105,8 +105,8 @@ static void copy_scores(const struct attn_unit *u, enum attn_stage stage, size_t
     if (!attn_maps_need_scores(maps) || maps->stage != stage || first == maps->keys)
         return;
     for (size_t r = 0; r < u->rows; r++)
-        attn_maps_take_scores(maps, attn_unit_head(u, r), attn_unit_token(u, r), first,
-                              u->scores + r * ATTN_TILE, n);
+        attn_maps_store_scores(maps, attn_unit_head(u, r), attn_unit_token(u, r), first,
+                               u->scores + r * ATTN_TILE, n);
 }
 
 void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile *part,

@@ -122,15 +122,15 @@ static void keep_unseen_scores(const struct attn_unit *u, size_t first, size_t e
 static size_t first_kept(const struct attn_problem *p) { return p->cache.first * ATTN_TILE; }
 
 /* Hands minus infinity to the maps as the scores of keys that are forgotten. */
-static void take_forgotten_scores(const struct attn_unit *u)
+static void store_forgotten_scores(const struct attn_unit *u)
 {
     const size_t end = attn_maps_need_scores(&u->p->maps) ? first_kept(u->p) : 0;
     for (size_t j = 0; j < ATTN_TILE && end > 0; j++)
         u->scores[j] = -INFINITY;
     for (size_t first = 0; first < end; first += ATTN_TILE)
         for (size_t r = 0; r < u->rows; r++)
-            attn_maps_take_scores(&u->p->maps, attn_unit_head(u, r), attn_unit_token(u, r), first,
-                                  u->scores, ATTN_TILE);
+            attn_maps_store_scores(&u->p->maps, attn_unit_head(u, r), attn_unit_token(u, r), first,
+                                   u->scores, ATTN_TILE);
 }
 
 /* The keys whose tiles are computed: those that one of the unit's rows sees, or all that are there
@@ -268,9 +268,9 @@ static void finish_weight_row(struct attn_unit *u, size_t r, float gate)
     }
     if (p->head_mask != NULL)
         u->kernels->scale_rows(row, maps->columns, &gate, 1, maps->columns);
-    attn_maps_take_row(maps, h, t, row,
-                       u->average != NULL ? u->average + (t - u->t0) * maps->columns : NULL,
-                       u->pool, u->thread);
+    attn_maps_add_row(maps, h, t, row,
+                      u->average != NULL ? u->average + (t - u->t0) * maps->columns : NULL, u->pool,
+                      u->thread);
 }
 
 static void write_results(struct attn_unit *u)
@@ -316,7 +316,7 @@ static void solve_tiles(struct attn_unit units[], size_t count, struct tile_rang
         all.first = attn_min(all.first, own.first);
         all.end = attn_max(all.end, own.end);
         units[i].latent = attn_is_latent(units->p) ? &latent : NULL;
-        take_forgotten_scores(&units[i]);
+        store_forgotten_scores(&units[i]);
         columns ? attn_unit_load_queries_by_columns(&units[i])
                 : attn_unit_load_queries_by_rows(&units[i], tiles_dtype(&units[i]));
     }

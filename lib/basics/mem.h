@@ -13,6 +13,8 @@
 /* Bytes that an allocation takes beside its own: those that align it, and malloc's header. */
 #define ATTN_ALLOCATION (ATTN_ALIGN + 16)
 
+#define ATTN_COUNT(list) (sizeof(list) / sizeof(list)[0])
+
 static inline size_t attn_mul(size_t a, size_t b)
 {
     size_t product;

@@ -16,13 +16,14 @@ static inline size_t attn_text_drop_mark(char *text, size_t length)
     return length - sizeof mark;
 }
 
-/* The place of a word among words with one blank between them, from 1 on; 0: it is none of them. */
-static inline size_t attn_text_place_of(const char *words, const char *word)
+/* The number, from 1 on, of a word among words with one blank between them; 0: it is none of
+ * them. */
+static inline size_t attn_text_word_number(const char *words, const char *word)
 {
-    for (size_t place = 1; *words != '\0'; place++) {
+    for (size_t number = 1; *words != '\0'; number++) {
         const size_t length = strcspn(words, " ");
         if (strlen(word) == length && memcmp(words, word, length) == 0)
-            return place;
+            return number;
         words += length + (words[length] == ' ');
     }
     return 0;

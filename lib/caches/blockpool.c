@@ -103,20 +103,20 @@ static void reclaim(struct free_lists *lists, struct attn_block *block)
 {
     struct attn_slab *slab = block->slab;
     if (slab->live > 0) {
-        LIST_REMOVE(block, place);
+        LIST_REMOVE(block, link);
         attn_drop_pages(slab->memory, slab->bytes, block->data, block->bytes);
-        LIST_INSERT_HEAD(&lists->empty, block, place);
+        LIST_INSERT_HEAD(&lists->empty, block, link);
         return;
     }
     for (size_t i = 0; i < slab->count; i++)
-        LIST_REMOVE(&slab->blocks[i], place);
+        LIST_REMOVE(&slab->blocks[i], link);
     slab_free(slab);
 }
 
 static void reclaim_lists(struct attn_cache_pool *pool, struct free_lists *lists)
 {
     struct attn_block *block;
-    LIST_FOREACH(block, &lists->idle, place)
+    LIST_FOREACH(block, &lists->idle, link)
         pool->idle -= lists->bytes;
     while (!LIST_EMPTY(&lists->idle))
         reclaim(lists, LIST_FIRST(&lists->idle));
@@ -203,13 +203,13 @@ static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
 {
     if (lists != NULL && !LIST_EMPTY(&lists->empty)) {
         struct attn_block *block = LIST_FIRST(&lists->empty);
-        LIST_REMOVE(block, place);
+        LIST_REMOVE(block, link);
         return block;
     }
     struct attn_slab *slab = slab_new(lists != NULL ? blocks_per_slab(bytes) : 1, bytes);
     /* Pushed from the last on, so that they are taken in order of address. */
     for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;)
-        LIST_INSERT_HEAD(&lists->empty, &slab->blocks[i], place);
+        LIST_INSERT_HEAD(&lists->empty, &slab->blocks[i], link);
     if (slab == NULL)
         return NULL;
     slab->is_unlisted = lists == NULL;
@@ -227,7 +227,7 @@ static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_
         lists = make_lists(pool, bytes);
     if (lists != NULL && !LIST_EMPTY(&lists->idle)) {
         *out = LIST_FIRST(&lists->idle);
-        LIST_REMOVE(*out, place);
+        LIST_REMOVE(*out, link);
         pool->idle -= bytes;
     } else {
         if (lists == NULL || LIST_EMPTY(&lists->empty))
@@ -258,7 +258,7 @@ static void free_locked(struct attn_cache_pool *pool, struct attn_block *block)
     }
     struct free_lists *lists = find_lists(pool, block->bytes);
     lists->live--;
-    LIST_INSERT_HEAD(&lists->idle, block, place);
+    LIST_INSERT_HEAD(&lists->idle, block, link);
     pool->idle += block->bytes;
 }
 

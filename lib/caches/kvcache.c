@@ -16,7 +16,7 @@ struct cache_layer {
     size_t again;        /* of a layer that reads another: rows of the last step, at its end */
     size_t reserved;     /* blocks in the list */
     size_t shared;       /* of these, blocks that came from other caches */
-    size_t capacity;     /* places of the list; 0: it is empty, or part of a frozen copy */
+    size_t capacity;     /* entries of the list; 0: it is empty, or part of a frozen copy */
     struct attn_block **blocks;
 };
 
@@ -48,15 +48,15 @@ static struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer
 
 /* ---- Lists ----
  *
- * The memory of a block bounds one place in a list, not the many places that forks of a long cache
- * have.  So the pool's budget covers the places of every holder but the first: the place itself,
+ * The memory of a block bounds one entry of a list, not the many entries that forks of a long cache
+ * have.  So the pool's budget covers the entries of every holder but the first: the entry itself,
  * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  A list
  * of `shared` blocks from other caches and n of its own has at most
  *   shared + LIST_SLACK * max(n, 1)
- * places. */
+ * entries. */
 
 #define LIST_SLACK 4
-#define LIST_PLACE sizeof(struct attn_block *)
+#define LIST_ENTRY_BYTES sizeof(struct attn_block *)
 
 /* Gives a list room for `capacity` blocks, at least those it has; 0: frees the list. */
 static bool resize_list(struct cache_layer *l, size_t capacity)
@@ -77,7 +77,7 @@ static bool grow_list(struct cache_layer *l, size_t blocks)
     return blocks <= l->capacity || resize_list(l, blocks + (blocks - l->shared));
 }
 
-/* Frees spare places.  A list that cannot be made smaller stays as it is. */
+/* Frees spare entries.  A list that cannot be made smaller stays as it is. */
 static void shrink_list(struct cache_layer *l)
 {
     if (l->capacity > l->shared + LIST_SLACK * attn_max(l->reserved - l->shared, 1))
@@ -291,7 +291,7 @@ void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
     bool read;
     struct cache_layer *l = layer_of(cache, layer);
     attn_cache_note_step(cache, layer, position);
-    if (l == NULL || attn_cache_shares(cache, layer))
+    if (l == NULL || attn_cache_shares_layer(cache, layer))
         return;
     const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
     const size_t seen =
@@ -404,7 +404,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         return ATTN_OK;
     }
     attn_cache_free(fork);
-    return fail_blocks(cache, status, attn_ceil_div(length, ATTN_TILE) * LIST_PLACE, error);
+    return fail_blocks(cache, status, attn_ceil_div(length, ATTN_TILE) * LIST_ENTRY_BYTES, error);
 }
 
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
@@ -448,16 +448,17 @@ enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer,
     const size_t blocks = kept_blocks(l, tokens);
     if (blocks <= l->capacity || resize_list(l, blocks))
         return ATTN_OK;
-    return attn_fail_memory(error, blocks * LIST_PLACE);
+    return attn_fail_memory(error, blocks * LIST_ENTRY_BYTES);
 }
 
-enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
-                                  struct attn_error *error)
+enum attn_status attn_cache_share_block(struct attn_cache *cache, size_t layer,
+                                        struct attn_block *block, struct attn_error *error)
 {
     struct cache_layer *l = layer_of(cache, layer);
     enum attn_status status = share_block(cache->pool, l, block);
-    return status == ATTN_OK ? ATTN_OK
-                             : fail_blocks(cache, status, (l->reserved + 1) * LIST_PLACE, error);
+    return status == ATTN_OK
+               ? ATTN_OK
+               : fail_blocks(cache, status, (l->reserved + 1) * LIST_ENTRY_BYTES, error);
 }
 
 /* ---- Reading ---- */

@@ -23,14 +23,14 @@
 #include "basics/tile.h"
 
 struct attn_block {
-    LIST_ENTRY(attn_block) place; /* in a free list */
-    size_t bytes;                 /* of data */
-    atomic_uint references;       /* holders, frozen copies and other lists */
-    unsigned holders;             /* caches; under the pool's lock */
-    unsigned tokens;              /* put by imports (states/import_share.c) or filled in later
+    LIST_ENTRY(attn_block) link; /* in a free list */
+    size_t bytes;                /* of data */
+    atomic_uint references;      /* holders, frozen copies and other lists */
+    unsigned holders;            /* caches; under the pool's lock */
+    unsigned tokens;             /* put by imports (states/import.c) or filled in later
                                      (later.c); 0 once a step writes here */
-    unsigned char *data;          /* aligned to ATTN_ALIGN */
-    struct attn_slab *slab;       /* the slab of which it is a piece */
+    unsigned char *data;         /* aligned to ATTN_ALIGN */
+    struct attn_slab *slab;      /* the slab of which it is a piece */
 };
 
 /* The blocks of one layer, for attention to read. */
@@ -58,7 +58,7 @@ void attn_cache_unclaim(struct attn_cache *cache);
 /* Whether a resident layer reads the keys and values of an earlier one.  Such a layer has a length
  * and no blocks: what is put is not kept, and its view is that of the earlier layer, which has each
  * token before it. */
-bool attn_cache_shares(const struct attn_cache *cache, size_t layer);
+bool attn_cache_shares_layer(const struct attn_cache *cache, size_t layer);
 
 /* Checks that the layer that this one reads, if it reads any, has `end` tokens.
  * Error: ATTN_INVALID. */
@@ -115,8 +115,8 @@ enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer,
  * kind.  Slots of the block beyond the lengths of its other holders may be written before they are
  * published here.
  * Errors: ATTN_POOL_FULL (its place in the list), ATTN_NO_MEMORY. */
-enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
-                                  struct attn_error *error);
+enum attn_status attn_cache_share_block(struct attn_cache *cache, size_t layer,
+                                        struct attn_block *block, struct attn_error *error);
 
 /* Makes the first `length` tokens visible; tokens beyond the old length have been put. */
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);

@@ -12,13 +12,13 @@
 #include "caches/kvcache.h"
 #include "models/model.h"
 
-/* The block of that place in a layer, counted from token 0 on; NULL where the cache holds none. */
-static struct attn_block *block_at(const struct attn_cache *cache, size_t layer, size_t place)
+/* The block of that index in a layer, counted from token 0 on; NULL where the cache holds none. */
+static struct attn_block *block_at(const struct attn_cache *cache, size_t layer, size_t index)
 {
     size_t count;
     struct attn_block *const *blocks = attn_cache_blocks(&count, cache, layer);
     const size_t first = attn_cache_first(cache, layer) / ATTN_TILE;
-    return place >= first && place - first < count ? blocks[place - first] : NULL;
+    return index >= first && index - first < count ? blocks[index - first] : NULL;
 }
 
 /* Shares blocks of `from` as long as there are some and tokens up to `end` need them; the layer
@@ -28,13 +28,13 @@ static enum attn_status share(struct attn_cache *cache, size_t layer, size_t end
                               struct attn_error *error)
 {
     struct attn_block *block;
-    size_t place = attn_cache_length(cache, layer) / ATTN_TILE;
-    while (place < blocks && place * ATTN_TILE < end &&
-           (block = block_at(from, layer, place)) != NULL) {
-        if (attn_cache_adopt(cache, layer, block, error) != ATTN_OK)
+    size_t index = attn_cache_length(cache, layer) / ATTN_TILE;
+    while (index < blocks && index * ATTN_TILE < end &&
+           (block = block_at(from, layer, index)) != NULL) {
+        if (attn_cache_share_block(cache, layer, block, error) != ATTN_OK)
             return error->status;
-        place++;
-        attn_cache_publish(cache, layer, attn_min(place * ATTN_TILE, end));
+        index++;
+        attn_cache_publish(cache, layer, attn_min(index * ATTN_TILE, end));
     }
     return ATTN_OK;
 }
@@ -52,7 +52,7 @@ enum attn_status attn_cache_lengthen(struct attn_cache *cache, size_t layer, siz
                          "length is %zu: the layer has %zu tokens, max_length is %zu", length,
                          before, attn_cache_max_length(cache));
     if (from != NULL && attn_cache_model(from) == model && before % ATTN_TILE == 0 &&
-        !attn_cache_shares(cache, layer) &&
+        !attn_cache_shares_layer(cache, layer) &&
         share(cache, layer, length, from, blocks, error) != ATTN_OK)
         return error->status;
     before = attn_cache_length(cache, layer);
@@ -72,7 +72,8 @@ enum attn_status attn_cache_fill(struct attn_cache *cache, size_t layer, size_t 
     if (spec == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
     struct attn_block *block = block_at(cache, layer, token / ATTN_TILE);
-    if (attn_cache_shares(cache, layer) || (block != NULL && token % ATTN_TILE < block->tokens))
+    if (attn_cache_shares_layer(cache, layer) ||
+        (block != NULL && token % ATTN_TILE < block->tokens))
         return ATTN_OK;
     if (block == NULL || token >= attn_cache_length(cache, layer) ||
         token % ATTN_TILE > block->tokens)
@@ -114,7 +115,8 @@ size_t attn_cache_filled(const struct attn_cache *cache, size_t layer)
 {
     const size_t length = attn_cache_length(cache, layer);
     size_t token = attn_min(attn_cache_first(cache, layer), length);
-    if (attn_model_layer(attn_cache_model(cache), layer) == NULL || attn_cache_shares(cache, layer))
+    if (attn_model_layer(attn_cache_model(cache), layer) == NULL ||
+        attn_cache_shares_layer(cache, layer))
         return length;
     while (token < length) {
         const struct attn_block *block = block_at(cache, layer, token / ATTN_TILE);

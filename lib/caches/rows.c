@@ -42,7 +42,7 @@ void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
                        : NULL;
 }
 
-bool attn_cache_shares(const struct attn_cache *cache, size_t layer)
+bool attn_cache_shares_layer(const struct attn_cache *cache, size_t layer)
 {
     return attn_model_layer(attn_cache_model(cache), layer)->shares_layer != SIZE_MAX;
 }
@@ -71,7 +71,7 @@ struct token {
 
 static bool put_token(struct attn_cache *cache, size_t layer, size_t slot, struct token from)
 {
-    if (attn_cache_shares(cache, layer))
+    if (attn_cache_shares_layer(cache, layer))
         return true;
     const struct attn_cache_view view = attn_cache_view(cache, layer);
     const struct attn_block *block = view.blocks[slot / ATTN_TILE - view.first];

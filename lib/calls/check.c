@@ -160,7 +160,7 @@ enum attn_status attn_step_reserve(struct attn_cache **replay, const struct attn
     if (append)
         return attn_cache_reserve(step->cache, layer, step->position, step->rows, error);
     if (step->position > 0 || attn_cache_first(step->cache, layer) == 0 ||
-        attn_cache_shares(step->cache, layer))
+        attn_cache_shares_layer(step->cache, layer))
         return ATTN_OK;
     enum attn_status status = attn_cache_fork(replay, step->cache, 0, error);
     if (status != ATTN_OK)

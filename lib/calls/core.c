@@ -85,7 +85,7 @@ static enum attn_status run_core(struct attn_engine *engine, const struct attn_c
                              .queries = a->queries,
                              .keys = a->keys};
     struct attn_problem *problems =
-        attn_workspace_take(&engine->workspace, a->batch, sizeof *problems);
+        attn_workspace_alloc(&engine->workspace, a->batch, sizeof *problems);
     if (problems == NULL)
         return attn_fail_memory(error, a->batch * sizeof *problems);
     enum attn_status status =

@@ -71,7 +71,7 @@ static struct attn_call call_of(const struct batch *batch, const struct admitted
         .mask = &batch->mask,
         .cache = a->replay_cache != NULL ? a->replay_cache : step->cache,
         .puts = a->append || a->replay_cache != NULL,
-        .shares = step->rows <= ATTN_SHARED_ROWS,
+        .batched = step->rows <= ATTN_BATCHED_ROWS,
     };
 }
 
@@ -129,18 +129,18 @@ static void record(const struct batch *batch, const struct attn_recorder *record
 /* ---- The batch ---- */
 
 /* Takes what the recorder is shown. */
-static bool take_appended(struct batch *batch)
+static bool alloc_appended(struct batch *batch)
 {
     struct attn_workspace *workspace = &batch->pass.engine->workspace;
     const struct attn_layer *layer = batch->pass.layer;
     size_t rows = 0;
-    batch->appended = attn_workspace_take(workspace, batch->pass.count, sizeof *batch->appended);
+    batch->appended = attn_workspace_alloc(workspace, batch->pass.count, sizeof *batch->appended);
     if (layer->spec.shares_layer == SIZE_MAX)
         return batch->appended != NULL;
     for (size_t i = 0; i < batch->pass.count; i++)
         rows = attn_max(rows, batch->pass.calls[i].queries);
     const size_t floats = attn_mul(rows, attn_max(layer->k.out, layer->v.out));
-    batch->zeros = attn_workspace_take(workspace, floats, sizeof *batch->zeros);
+    batch->zeros = attn_workspace_alloc(workspace, floats, sizeof *batch->zeros);
     if (batch->zeros != NULL)
         memset(batch->zeros, 0, floats * sizeof *batch->zeros);
     return batch->appended != NULL && batch->zeros != NULL;
@@ -156,7 +156,7 @@ static enum attn_status run(struct batch *batch)
     for (size_t i = 0; i < pass->count; i++)
         work += attn_step_work(&pass->layer->spec, pass->calls[i].queries, pass->calls[i].keys);
     attn_pool_set_caller_only(pool, work < CALLER_ONLY_WORK);
-    enum attn_status status = take_appended(batch) ? attn_pass_begin(pass) : ATTN_NO_MEMORY;
+    enum attn_status status = alloc_appended(batch) ? attn_pass_begin(pass) : ATTN_NO_MEMORY;
     if (status == ATTN_OK)
         status = attn_forward(pass);
     attn_pool_set_caller_only(pool, false);
@@ -192,8 +192,8 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
         return fail_all(steps, count, ATTN_NOT_FOUND, "layer", "the layer is not resident");
     batch.mask = attn_layer_mask_defaults(batch.pass.layer, !batch.pass.layer->spec.is_cross);
     attn_engine_lock(engine, count > 0 ? steps[0]->yield : NULL);
-    batch.pass.calls = attn_workspace_take(&engine->workspace, count, sizeof *batch.pass.calls);
-    batch.admitted = attn_workspace_take(&engine->workspace, count, sizeof *batch.admitted);
+    batch.pass.calls = attn_workspace_alloc(&engine->workspace, count, sizeof *batch.pass.calls);
+    batch.admitted = attn_workspace_alloc(&engine->workspace, count, sizeof *batch.admitted);
     enum attn_status status = ATTN_NO_MEMORY;
     if (batch.pass.calls != NULL && batch.admitted != NULL) {
         for (size_t i = 0; i < count; i++)

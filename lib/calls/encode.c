@@ -144,7 +144,7 @@ static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
                                .cache = e->cache,
                                .puts = true,
                                .count = 1};
-    e->x = attn_workspace_take(workspace, call->new_keys * layer->k.in, sizeof *e->x);
+    e->x = attn_workspace_alloc(workspace, call->new_keys * layer->k.in, sizeof *e->x);
     if (e->x == NULL || attn_pass_begin(&e->pass) != ATTN_OK)
         return attn_fail_memory(error, call->new_keys * layer->k.out * sizeof(float));
     const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);

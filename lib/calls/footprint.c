@@ -96,13 +96,13 @@ size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t ke
 
 /* Bytes of one row of queries and one of keys in a call to a layer: the buffers of a pass, rows
  * as integers with their scales, positions, statistics, selected heads and rows, frequencies; and
- * in *shared the floats besides of a row that shares products. */
-static size_t row_bytes(size_t *shared, const struct attn_layer_spec *s)
+ * in *batched the floats besides of a row of a step that shares products. */
+static size_t row_bytes(size_t *batched, const struct attn_layer_spec *s)
 {
     size_t heads = s->num_heads * s->value_head_dim;
     size_t planes = s->dtype == ATTN_INT8 ? 1 : s->dtype == ATTN_W8A16 ? 2 : 0; /* bytes of one */
     size_t integers = s->hidden_size + s->key_size + s->value_size + heads + 4 * ATTN_ALIGN;
-    return (attn_pass_row_floats(shared, s) + s->rope.dim / 2 + 4) * sizeof(float) +
+    return (attn_pass_row_floats(batched, s) + s->rope.dim / 2 + 4) * sizeof(float) +
            planes * integers + 3 * sizeof(int64_t) + attn_mla_integer_bytes(s) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
@@ -133,14 +133,14 @@ static size_t list_bytes(size_t rows, size_t heads, size_t products)
 static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
                           size_t threads)
 {
-    size_t shared, tokens = attn_add(attn_min(size->rows, size->tokens), ATTN_TILE);
+    size_t batched, tokens = attn_add(attn_min(size->rows, size->tokens), ATTN_TILE);
     size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
     size_t bytes =
-        attn_add(attn_mul(size->rows, row_bytes(&shared, s)), solve_bytes(tiles, threads));
+        attn_add(attn_mul(size->rows, row_bytes(&batched, s)), solve_bytes(tiles, threads));
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
     if (s->differential.lambda_init != 0) /* two problems each */
         bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads, attn_call_products(s)));
-    bytes = attn_add(bytes, attn_mul(size->shared_rows, shared * sizeof(float)));
+    bytes = attn_add(bytes, attn_mul(size->batched_rows, batched * sizeof(float)));
     /* layers/ablation.c: rows of one head, as integers too, and what they add to the output, which
      * is projected once more where it is not there. */
     const size_t ablated = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;

@@ -94,7 +94,7 @@ size_t attn_engine_free_bytes(const struct attn_engine *engine, bool has_yield)
     if (most == 0)
         return SIZE_MAX;
     for (unsigned i = 0; i < attn_pool_level(engine->pool); i++)
-        held += engine->spare[i].workspace.held;
+        held += engine->spare[i].workspace.bytes;
     most = most > held ? most - held : 0;
     if (attn_pool_level(engine->pool) == 0 || has_yield)
         return most;

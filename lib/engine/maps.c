@@ -117,8 +117,8 @@ static void pool_row(const struct attn_maps *maps, enum attn_pooled kind, size_t
     attn_pooling_add(p, maps->sequence * p->maps + head, row, first, cells, n);
 }
 
-void attn_maps_take_scores(const struct attn_maps *maps, size_t h, size_t t, size_t first,
-                           const float *scores, size_t n)
+void attn_maps_store_scores(const struct attn_maps *maps, size_t h, size_t t, size_t first,
+                            const float *scores, size_t n)
 {
     size_t at = selected_index(maps, h, t);
     if (at == ATTN_MAPS_NONE)
@@ -212,8 +212,8 @@ static void pick_largest(const struct attn_maps *maps, size_t at, const float *w
                  maps->top_k, weights, maps->columns, pool, thread);
 }
 
-void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
-                        float *average, struct attn_pool *pool, unsigned thread)
+void attn_maps_add_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
+                       float *average, struct attn_pool *pool, unsigned thread)
 {
     size_t at = selected_index(maps, h, t);
     if (at == ATTN_MAPS_NONE)
@@ -231,7 +231,7 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
     }
 }
 
-void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float *average)
+void attn_maps_add_average(const struct attn_maps *maps, size_t t, const float *average)
 {
     if (selected(maps->row_index, t) != ATTN_MAPS_NONE)
         pool_row(maps, ATTN_POOLED_AVERAGE, 0, t, 0, average, maps->columns);

@@ -1,7 +1,7 @@
 /* maps.h: what a call asks to see of its attention weights: maps, means, the largest, statistics.
  *
  * Weights exist one row at a time.  The scores of a row are kept while its tiles are computed and
- * become weights when its softmax is complete.  attn_maps_measure_row and attn_maps_take_row then
+ * become weights when its softmax is complete.  attn_maps_measure_row and attn_maps_add_row then
  * add the row to statistics, to the mean, to a pooled map, or pick its largest.  A row that belongs
  * in the caller's map is kept there from the start.  No T x S matrix is needed beyond those asked
  * for. */
@@ -71,9 +71,9 @@ bool attn_maps_pool_average(const struct attn_maps *maps);
 /* Where the weights [W] of a row belong in the caller's map; NULL: nowhere. */
 float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
 
-/* Takes the scores [n] of the row of head h, query t over keys from `first` on. */
-void attn_maps_take_scores(const struct attn_maps *maps, size_t h, size_t t, size_t first,
-                           const float *scores, size_t n);
+/* Stores the scores [n] of the row of head h, query t over keys from `first` on. */
+void attn_maps_store_scores(const struct attn_maps *maps, size_t h, size_t t, size_t first,
+                            const float *scores, size_t n);
 
 /* Before the first row: clears the mean and the sums of pooled maps, on all threads. */
 void attn_maps_clear(const struct attn_maps *maps, struct attn_pool *pool);
@@ -91,11 +91,11 @@ void attn_maps_measure_groups(const struct attn_maps *maps, size_t h, size_t t,
  * pooled map, or picks its largest.  Where the mean is wanted one thread calls it for all heads of
  * a query, in their order; `average` [W] is the mean of this query where that is to be pooled, else
  * NULL.  Pauses as `thread` of the pool. */
-void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
-                        float *average, struct attn_pool *pool, unsigned thread);
+void attn_maps_add_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
+                       float *average, struct attn_pool *pool, unsigned thread);
 
 /* Adds the mean [W] over the heads of query t to its pooled map. */
-void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float *average);
+void attn_maps_add_average(const struct attn_maps *maps, size_t t, const float *average);
 
 /* After the last row, on all threads: picks the largest of the mean, reduces the statistics of
  * heads, query 0 being at key position `query`, and pooled maps. */

@@ -12,7 +12,7 @@ static enum attn_status invert_list(const uint32_t **out, struct attn_workspace 
                                     const size_t *list, size_t count, size_t limit,
                                     const char *param, struct attn_error *error)
 {
-    uint32_t *indices = attn_workspace_take(workspace, limit, sizeof *indices);
+    uint32_t *indices = attn_workspace_alloc(workspace, limit, sizeof *indices);
     if (indices == NULL)
         return attn_fail_memory(error, limit * sizeof *indices);
     if (count == 0)
@@ -83,8 +83,8 @@ static void pool_maps(struct attn_maps *maps, struct attn_pooling *pooled,
 
 /* Plans the pooled maps and gives each its share of `sums`, which may be NULL, for a batch; returns
  * the doubles that they take. */
-static size_t share_sums(struct attn_pooling *pooled, double *sums, size_t unit_tokens,
-                         size_t batch)
+static size_t assign_sums(struct attn_pooling *pooled, double *sums, size_t unit_tokens,
+                          size_t batch)
 {
     size_t used = 0;
     for (size_t i = 0; i < ATTN_POOLED_MAPS; i++) {
@@ -163,7 +163,7 @@ size_t attn_pool_sums(const struct attn_outputs *outputs, const struct attn_map_
     if (outputs->pool.rows == 0)
         return 0;
     struct attn_maps maps = maps_of(pooled, outputs, sizes);
-    return share_sums(pooled, NULL, maps.unit_tokens, sizes->batch);
+    return assign_sums(pooled, NULL, maps.unit_tokens, sizes->batch);
 }
 
 /* ---- Beginning ---- */
@@ -175,7 +175,7 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
     const struct attn_selection *selection = &outputs->selection;
     struct attn_pooling *pooled = NULL;
     if (outputs->pool.rows > 0 &&
-        (pooled = attn_workspace_take(workspace, ATTN_POOLED_MAPS, sizeof *pooled)) == NULL)
+        (pooled = attn_workspace_alloc(workspace, ATTN_POOLED_MAPS, sizeof *pooled)) == NULL)
         return attn_fail_memory(error, ATTN_POOLED_MAPS * sizeof *pooled);
     *out = maps_of(pooled, outputs, sizes);
     if ((out->top_index == NULL) != (out->top_weight == NULL))
@@ -197,16 +197,16 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         status = invert_list(&out->row_index, workspace, selection->rows, selection->num_rows,
                              out->queries, "rows", error);
     if (status == ATTN_OK && pooled != NULL)
-        share_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);
+        assign_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);
     if (status == ATTN_OK && out->head_stats != NULL)
         status = check_targets(out, sizes->batch, error);
     if (status != ATTN_OK || out->head_stats == NULL)
         return status;
     const size_t count = attn_mul(attn_mul(sizes->batch, out->num_heads), out->queries);
     const size_t shares = attn_mul(count, out->num_target_groups);
-    out->row_stats = attn_workspace_take(workspace, count, sizeof *out->row_stats);
+    out->row_stats = attn_workspace_alloc(workspace, count, sizeof *out->row_stats);
     if (shares > 0)
-        out->group_shares = attn_workspace_take(workspace, shares, sizeof *out->group_shares);
+        out->group_shares = attn_workspace_alloc(workspace, shares, sizeof *out->group_shares);
     if (out->row_stats == NULL || (shares > 0 && out->group_shares == NULL))
         return attn_fail_memory(error, count * sizeof *out->row_stats);
     return ATTN_OK;

@@ -133,7 +133,7 @@ static enum attn_status init_grid(struct attn_position_bias *out,
 }
 
 /* A patch's row times 2W-1, plus its column: differences of two of these are rows of the table. */
-static int64_t grid_place(const struct attn_position_bias *bias, int64_t token)
+static int64_t grid_index(const struct attn_position_bias *bias, int64_t token)
 {
     const int64_t width = (int64_t)bias->grid, patch = token - 1;
     return patch / width * (2 * width - 1) + patch % width;
@@ -144,11 +144,11 @@ static void add_grid(float *scores, const struct attn_position_bias *bias, size_
 {
     const int64_t rows = (int64_t)bias->reach, middle = (rows - 3) / 2;
     const float *table = bias->table + h * bias->reach;
-    const int64_t own = query == 0 ? 0 : grid_place(bias, query) + middle;
+    const int64_t own = query == 0 ? 0 : grid_index(bias, query) + middle;
     for (size_t j = 0; j < n; j++) {
         const int64_t at = query == 0     ? (keys[j] == 0 ? rows - 1 : rows - 3)
                            : keys[j] == 0 ? rows - 2
-                                          : own - grid_place(bias, keys[j]);
+                                          : own - grid_index(bias, keys[j]);
         scores[j] += table[at];
     }
 }

@@ -29,10 +29,11 @@ static float linear(const struct attn_rope_spec *spec, float period, size_t i, i
     return 1.0f / period / (float)spec->factor;
 }
 
-/* The index, as a real number, of the pair that makes `turns` turns within the trained length. */
-static double yarn_pair(const struct attn_rope_spec *spec, double turns)
+/* The index, as a real number, of the pair that makes so many rotations within the trained
+ * length. */
+static double yarn_pair(const struct attn_rope_spec *spec, double rotations)
 {
-    return (double)spec->dim * log(spec->original_max_position / (turns * TWO_PI)) /
+    return (double)spec->dim * log(spec->original_max_position / (rotations * TWO_PI)) /
            (2 * log(spec->theta));
 }
 
@@ -139,10 +140,10 @@ void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const 
 void attn_rope_grid_cos_sin(float *cos_sin, const struct attn_rope_spec *spec,
                             const float *inv_freq, size_t patch, const size_t grid[2])
 {
-    const size_t half = spec->dim / 2, place[2] = {patch / grid[1], patch % grid[1]};
+    const size_t half = spec->dim / 2, cell[2] = {patch / grid[1], patch % grid[1]};
     for (size_t i = 0; i < half; i++) {
         const size_t side = i < half / 2 ? 0 : 1; /* rows, then columns */
-        const float at = 2 * (((float)place[side] + 0.5f) / (float)grid[side]) - 1;
+        const float at = 2 * (((float)cell[side] + 0.5f) / (float)grid[side]) - 1;
         const double angle = (double)((float)TWO_PI * at * inv_freq[i]);
         cos_sin[i] = (float)cos(angle);
         cos_sin[half + i] = (float)sin(angle);

@@ -9,7 +9,7 @@
 #include "attn.h"
 
 /* inv_freq[i], i in [0, spec->dim/2): theta^(-2i/dim), changed as the spec's type says for a call
- * whose largest position is length - 1; negative where pairs turn the other way. */
+ * whose largest position is length - 1; negative where pairs rotate the other way. */
 void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, int64_t length);
 
 /* Whether a call of that length has other frequencies than a short call: types dynamic and

@@ -12,9 +12,9 @@
 
 #include "attn_json.h"
 #include "basics/status.h"
+#include "basics/text.h"
 #include "families/quantization.h"
 #include "families/spec.h"
-#include "layers/checkpoint.h"
 
 struct reader {
     struct attn_resolution r;
@@ -188,55 +188,63 @@ static bool lists_sliding(const struct attn_hf_key *key)
     return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
 }
 
-/* Reads item i of a list. */
-static bool read_item(struct reader *reader, const struct attn_hf_key *key, size_t i,
-                      const json_t *item)
+/* Lists, by kind of key: a text for errors, and the type of the elements. */
+static const struct list {
+    const char *text;
+    json_type type;
+    json_int_t max; /* of integers from 0 on; 0: check_range says it */
+} lists[] = {
+    [ATTN_CONFIG_FACTORS] = {"a list of numbers", JSON_REAL, 0},
+    [ATTN_CONFIG_ROPE_THETAS] = {"a list of numbers", JSON_REAL, 0},
+    [ATTN_CONFIG_LAYER_HEADS] = {"a list of integers", JSON_INTEGER, 0},
+    [ATTN_CONFIG_ROPE_LAYERS] = {"a list of 0 and 1", JSON_INTEGER, 1},
+    [ATTN_CONFIG_FULL_LAYERS] = {"a list of indices of layers", JSON_INTEGER, ATTN_MAX_LAYERS - 1},
+    [ATTN_CONFIG_LAYER_TYPES] = {"a list of strings", JSON_STRING, 0},
+    [ATTN_CONFIG_MLP_TYPES] = {"a list of strings", JSON_STRING, 0},
+};
+
+static const struct list *list_of(const struct attn_hf_key *key)
+{
+    return &lists[lists_sliding(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
+}
+
+static bool read_element(struct reader *reader, const struct attn_hf_key *key, size_t i,
+                         const json_t *element)
 {
     struct attn_config *config = reader->r.config;
-    if (key->kind == ATTN_CONFIG_FACTORS || key->kind == ATTN_CONFIG_ROPE_THETAS) {
-        const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-        if (!json_is_number(item))
-            return refuse_type(reader, key->name, "a list of numbers");
-        (factors ? config->factors[config->num_lists] : config->rope_thetas)[i] =
-            json_number_value(item);
-        return check_range(reader, key, json_number_value(item));
-    }
-    if (key->kind == ATTN_CONFIG_LAYER_HEADS) {
-        if (!json_is_integer(item))
-            return refuse_type(reader, key->name, "a list of integers");
-        config->heads[i] = (size_t)json_integer_value(item);
-        return check_range(reader, key, (double)json_integer_value(item));
-    }
-    if (key->kind == ATTN_CONFIG_ROPE_LAYERS) {
-        const json_int_t turns = json_integer_value(item);
-        if (!json_is_integer(item) || turns < 0 || turns > 1)
-            return refuse_type(reader, key->name, "a list of 0 and 1");
-        config->rotates[i] = turns == 1;
+    const char *text = json_string_value(element);
+    const double number = json_number_value(element);
+    const struct list *list = list_of(key);
+    if ((list->type == JSON_REAL ? !json_is_number(element) : json_typeof(element) != list->type) ||
+        (list->max > 0 && (number < 0 || number > (double)list->max)))
+        return refuse_type(reader, key->name, list->text);
+    switch (key->kind) {
+    case ATTN_CONFIG_FACTORS:
+        config->factors[config->num_lists][i] = number;
+        return check_range(reader, key, number);
+    case ATTN_CONFIG_ROPE_THETAS:
+        config->rope_thetas[i] = number;
+        return check_range(reader, key, number);
+    case ATTN_CONFIG_LAYER_HEADS:
+        config->heads[i] = (size_t)json_integer_value(element);
+        return check_range(reader, key, number);
+    case ATTN_CONFIG_ROPE_LAYERS:
+        config->rotates[i] = number == 1;
+        return true;
+    case ATTN_CONFIG_FULL_LAYERS:
+        config->is_listed[(size_t)number] = true;
+        return true;
+    case ATTN_CONFIG_MLP_TYPES:
+        config->dense[i] = strcmp(text, "dense") == 0;
+        return config->dense[i] || strcmp(text, "sparse") == 0 ||
+               refuse_value(reader, key->name, element);
+    default:
+        if (!lists_sliding(key))
+            return set_type(reader, key, i, attn_layer_type_find(config->family, key, text),
+                            element);
+        config->types[i] = number == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
         return true;
     }
-    if (lists_sliding(key)) {
-        const json_int_t slides = json_integer_value(item);
-        if (!json_is_integer(item) || slides < 0 || slides > 1)
-            return refuse_type(reader, key->name, "a list of 0 and 1");
-        config->types[i] = slides == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
-        return true;
-    }
-    if (key->kind == ATTN_CONFIG_FULL_LAYERS) {
-        const json_int_t layer = json_integer_value(item);
-        if (!json_is_integer(item) || layer < 0 || layer >= ATTN_MAX_LAYERS)
-            return refuse_type(reader, key->name, "a list of indices of layers");
-        config->is_listed[layer] = true;
-        return true;
-    }
-    if (!json_is_string(item))
-        return refuse_type(reader, key->name, "a list of strings");
-    if (key->kind == ATTN_CONFIG_MLP_TYPES) {
-        config->dense[i] = strcmp(json_string_value(item), "dense") == 0;
-        return config->dense[i] || strcmp(json_string_value(item), "sparse") == 0 ||
-               refuse_value(reader, key->name, item);
-    }
-    return set_type(reader, key, i,
-                    attn_layer_type_find(config->family, key, json_string_value(item)), item);
 }
 
 /* Reads a list into the configuration: factors, into its next free list; others by layer, of which
@@ -249,12 +257,7 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
-        return refuse_type(reader, key->name,
-                           factors || key->kind == ATTN_CONFIG_ROPE_THETAS ? "a list of numbers"
-                           : key->kind == ATTN_CONFIG_LAYER_HEADS          ? "a list of integers"
-                           : layers                                        ? "a list of 0 and 1"
-                           : key->kind == ATTN_CONFIG_FULL_LAYERS ? "a list of indices of layers"
-                                                                  : "a list of strings");
+        return refuse_type(reader, key->name, list_of(key)->text);
     if (factors &&
         (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[reader->base + key->offset]))
         return refuse_contradiction(reader, key->name);
@@ -262,7 +265,7 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
         return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name, " has %zu entries, %s%zu",
                                count, layers ? "at most " : "must be 1 to ", most);
     for (size_t i = 0; i < count; i++)
-        if (!read_item(reader, key, i, json_array_get(value, i)))
+        if (!read_element(reader, key, i, json_array_get(value, i)))
             return false;
     size_t filled = count;
     if (key->kind == ATTN_CONFIG_FULL_LAYERS)
@@ -270,17 +273,16 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
             filled--;
     if (!factors)
         return set_field(reader, key, &filled);
-    const struct attn_factors list = {count, config->factors[config->num_lists++]};
-    return set_field(reader, key, &list);
+    return set_field(reader, key,
+                     &(struct attn_factors){count, config->factors[config->num_lists++]});
 }
 
 static bool read_layers(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     const size_t count = json_array_size(value);
     for (size_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(value, i);
-        const json_int_t layer = json_integer_value(item);
-        if (!json_is_integer(item))
+        const json_int_t layer = json_integer_value(json_array_get(value, i));
+        if (!json_is_integer(json_array_get(value, i)))
             return refuse_type(reader, key->name, "a list of layers");
         if (layer < 0 || layer >= ATTN_MAX_LAYERS)
             return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
@@ -336,23 +338,22 @@ static bool read_runs(struct reader *reader, const struct attn_hf_key *key, cons
                       : refuse_type(reader, key->name, "a list of lists of names and counts");
 }
 
+/* Reads "c2p", "p2c", both with '|' between, or a list of these. */
 static bool read_terms(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
-    static const char *const names[] = {"c2p", "p2c", "c2p|p2c", "p2c|c2p"};
-    const size_t bits[] = {ATTN_TERM_C2P, ATTN_TERM_P2C, ATTN_TERM_C2P | ATTN_TERM_P2C,
-                           ATTN_TERM_C2P | ATTN_TERM_P2C};
+    const size_t both = ATTN_TERM_C2P | ATTN_TERM_P2C;
+    const size_t bits[] = {0, ATTN_TERM_C2P, ATTN_TERM_P2C, both, both};
     const size_t count = json_is_array(value) ? json_array_size(value) : 1;
     size_t terms = 0;
     for (size_t i = 0; i < count; i++) {
-        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
-        size_t n = 0;
-        if (!json_is_string(item))
+        const json_t *element = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_string(element))
             return refuse_type(reader, key->name, "a string, or a list of strings");
-        while (n < 4 && strcmp(names[n], json_string_value(item)) != 0)
-            n++;
-        if (n == 4)
-            return refuse_value(reader, key->name, item);
-        terms |= bits[n];
+        const size_t term =
+            bits[attn_text_word_number("c2p p2c c2p|p2c p2c|c2p", json_string_value(element))];
+        if (term == 0)
+            return refuse_value(reader, key->name, element);
+        terms |= term;
     }
     return set_field(reader, key, &terms);
 }
@@ -446,14 +447,15 @@ static bool read_width(struct reader *reader, const struct attn_hf_key *object, 
 }
 
 /* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
-static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key, json_t *value)
+static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key,
+                           const json_t *value)
 {
     const struct attn_family *family = reader->r.config->family;
     const char *index, *name;
     json_t *layer, *item;
     if (!json_is_object(value))
         return refuse_type(reader, key->name, "an object");
-    json_object_foreach(value, index, layer) {
+    json_object_foreach((json_t *)value, index, layer) {
         char *end;
         const unsigned long i = strtoul(index, &end, 10);
         if (!json_is_object(layer) || *end != '\0' || end == index || i >= ATTN_MAX_LAYERS)
@@ -475,66 +477,64 @@ static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key,
     return true;
 }
 
+static bool read_number(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    if (!json_is_number(value))
+        return refuse_type(reader, key->name, "a number");
+    return check_range(reader, key, json_number_value(value)) &&
+           set_field(reader, key, &(double){json_number_value(value)});
+}
+
+static bool read_flag(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    if (key->max > 1 && json_is_integer(value))
+        return check_range(reader, key, json_number_value(value)) &&
+               set_field(reader, key, &(bool){json_integer_value(value) != 0});
+    return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
+                                  : refuse_type(reader, key->name, "true or false");
+}
+
+static bool read_quantization(struct reader *reader, const struct attn_hf_key *key,
+                              const json_t *value)
+{
+    return attn_resolved(&reader->r, attn_quantization_read(&reader->r.config->hf.quantization,
+                                                            key->name, value, reader->r.error));
+}
+
 /* Reads one key, except objects of RoPE (read_rope).  null clears its field. */
 static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
+    static bool (*const read[])(struct reader *, const struct attn_hf_key *, const json_t *) = {
+        [ATTN_CONFIG_INTEGER] = read_size,
+        [ATTN_CONFIG_NUMBER] = read_number,
+        [ATTN_CONFIG_FLAG] = read_flag,
+        [ATTN_CONFIG_ROPE_TYPE] = read_name,
+        [ATTN_CONFIG_NAME] = read_name,
+        [ATTN_CONFIG_FACTORS] = read_list,
+        [ATTN_CONFIG_LAYER_TYPES] = read_list,
+        [ATTN_CONFIG_LAYER_RUNS] = read_runs,
+        [ATTN_CONFIG_LAYER_LETTERS] = read_letters,
+        [ATTN_CONFIG_FULL_LAYERS] = read_list,
+        [ATTN_CONFIG_PERIOD] = read_period,
+        [ATTN_CONFIG_ROPE_LAYERS] = read_list,
+        [ATTN_CONFIG_ROPE_THETAS] = read_list,
+        [ATTN_CONFIG_LAYER_HEADS] = read_list,
+        [ATTN_CONFIG_MLP_TYPES] = read_list,
+        [ATTN_CONFIG_GATING] = read_gating,
+        [ATTN_CONFIG_TERMS] = read_terms,
+        [ATTN_CONFIG_CROSS_LAYERS] = read_layers,
+        [ATTN_CONFIG_WIDTH] = read_width,
+        [ATTN_CONFIG_PER_LAYER] = read_per_layer,
+        [ATTN_CONFIG_FIXED] = read_fixed,
+        [ATTN_CONFIG_QUANTIZATION] = read_quantization,
+        [ATTN_CONFIG_OBJECT] = read_members,
+        [ATTN_CONFIG_IGNORED] = NULL,
+    };
     const size_t offset = reader->base + key->offset;
-    if (json_is_null(value)) {
-        if (!reader->is_set[offset])
-            memset((char *)&reader->r.config->hf + offset, 0, size_of(key->kind));
-        return true;
-    }
-    switch (key->kind) {
-    case ATTN_CONFIG_INTEGER:
-        return read_size(reader, key, value);
-    case ATTN_CONFIG_NUMBER:
-        if (!json_is_number(value))
-            return refuse_type(reader, key->name, "a number");
-        return check_range(reader, key, json_number_value(value)) &&
-               set_field(reader, key, &(double){json_number_value(value)});
-    case ATTN_CONFIG_FLAG:
-        if (key->max > 1 && json_is_integer(value))
-            return check_range(reader, key, json_number_value(value)) &&
-                   set_field(reader, key, &(bool){json_integer_value(value) != 0});
-        return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
-                                      : refuse_type(reader, key->name, "true or false");
-    case ATTN_CONFIG_ROPE_TYPE:
-    case ATTN_CONFIG_NAME:
-        return read_name(reader, key, value);
-    case ATTN_CONFIG_FACTORS:
-    case ATTN_CONFIG_LAYER_TYPES:
-    case ATTN_CONFIG_ROPE_LAYERS:
-    case ATTN_CONFIG_ROPE_THETAS:
-    case ATTN_CONFIG_LAYER_HEADS:
-    case ATTN_CONFIG_MLP_TYPES:
-    case ATTN_CONFIG_FULL_LAYERS:
-        return read_list(reader, key, value);
-    case ATTN_CONFIG_GATING:
-        return read_gating(reader, key, value);
-    case ATTN_CONFIG_CROSS_LAYERS:
-        return read_layers(reader, key, value);
-    case ATTN_CONFIG_WIDTH:
-        return read_width(reader, key, value);
-    case ATTN_CONFIG_LAYER_RUNS:
-        return read_runs(reader, key, value);
-    case ATTN_CONFIG_LAYER_LETTERS:
-        return read_letters(reader, key, value);
-    case ATTN_CONFIG_PERIOD:
-        return read_period(reader, key, value);
-    case ATTN_CONFIG_PER_LAYER:
-        return read_per_layer(reader, key, (json_t *)value);
-    case ATTN_CONFIG_FIXED:
-        return read_fixed(reader, key, value);
-    case ATTN_CONFIG_TERMS:
-        return read_terms(reader, key, value);
-    case ATTN_CONFIG_QUANTIZATION:
-        return attn_resolved(&reader->r, attn_quantization_read(&reader->r.config->hf.quantization,
-                                                                key->name, value, reader->r.error));
-    case ATTN_CONFIG_OBJECT:
-        return read_members(reader, key, value);
-    default: /* a RoPE object: read_rope; or ignored */
-        break;
-    }
+    if (!json_is_null(value))
+        return read[key->kind] == NULL || read[key->kind](reader, key, value);
+    if (!reader->is_set[offset])
+        memset((char *)&reader->r.config->hf + offset, 0, size_of(key->kind));
     return true;
 }
 

@@ -117,13 +117,13 @@ const struct attn_hf_key attn_common_keys[] = {
 
 bool attn_hf_names_have(const char *names, const char *name)
 {
-    return names != NULL && attn_text_place_of(names, name) != 0;
+    return names != NULL && attn_text_word_number(names, name) != 0;
 }
 
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name)
 {
     for (; keys != NULL && keys->name != NULL; keys++)
-        if (attn_text_place_of(keys->name, name) != 0)
+        if (attn_text_word_number(keys->name, name) != 0)
             return keys;
     return NULL;
 }
@@ -142,7 +142,8 @@ size_t attn_layer_type_find(const struct attn_family *family, const struct attn_
     const size_t chunk = HF_FIELD(attention_chunk_size), none = ATTN_NUM_LAYER_TYPES;
     const size_t own = family->defaults.other_type;
     const size_t other = own != 0 ? own : ATTN_LAYER_SLIDING;
-    const size_t place = key != NULL && key->only != NULL ? attn_text_place_of(key->only, name) : 0;
+    const size_t place =
+        key != NULL && key->only != NULL ? attn_text_word_number(key->only, name) : 0;
     size_t type = 0;
     if (place != 0)
         return place == 1 ? ATTN_LAYER_FULL : other;
@@ -159,7 +160,7 @@ size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name)
 {
     const struct attn_rope_name *known = attn_rope_names;
     if (key->kind != ATTN_CONFIG_ROPE_TYPE)
-        return attn_text_place_of(key->only, name);
+        return attn_text_word_number(key->only, name);
     while (known->name != NULL && strcmp(known->name, name) != 0)
         known++;
     return known->type;
@@ -200,7 +201,8 @@ const struct attn_family *attn_family_find(const char *model_type, const char *s
         const char *sub = family->submodel_type;
         if ((stack == NULL || (family->stack != NULL && strcmp(family->stack, stack) == 0)) &&
             strcmp(family->model_type, model_type) == 0 &&
-            (sub == NULL || submodel_type == NULL || attn_text_place_of(sub, submodel_type) != 0))
+            (sub == NULL || submodel_type == NULL ||
+             attn_text_word_number(sub, submodel_type) != 0))
             return family;
     }
     return NULL;

@@ -8,6 +8,7 @@
 #include "attn_json.h"
 #include "basics/mem.h"
 #include "basics/status.h"
+#include "basics/text.h"
 #include "files/quantized.h"
 
 /* ---- The tensors of a weight ----------------------------------------------------------------- */
@@ -89,15 +90,23 @@ static void need(struct finder *f, struct attn_stored *out, const char *end, con
              "tensor '%.96s%s' is missing, which the quantised weight needs", f->base, end);
 }
 
-/* The one number of a tensor. */
-static float number(struct finder *f, const char *end)
+/* Reads all `count` numbers of a tensor that must be there. */
+static void read_numbers(struct finder *f, float *out, const char *end, const char *dtypes,
+                         size_t count)
 {
     struct attn_stored stored;
-    float out = 0;
-    need(f, &stored, end, FLOATS, 1, 1);
+    need(f, &stored, end, dtypes, count, 1);
     if (f->status == ATTN_OK)
-        f->status = attn_safetensors_read_f32(&out, stored.file, stored.entry, 0, 1, f->error);
-    return out;
+        f->status = attn_safetensors_read_f32(out, stored.file, stored.entry, 0, count, f->error);
+}
+
+/* Reads the first bytes of a tensor, which is in a file. */
+static void read_bytes(struct finder *f, void *out, const struct attn_stored *stored, size_t bytes)
+{
+    const void *read;
+    if (f->status == ATTN_OK)
+        f->status = attn_safetensors_read_bytes(&read, stored->file, stored->entry, 0, bytes, out,
+                                                f->error);
 }
 
 static void set_values(struct attn_quantized *w, float (*value)(uint8_t))
@@ -176,14 +185,10 @@ static void read_index(struct finder *f, const char *end)
     w->group_of = attn_alloc(w->in, sizeof *w->group_of);
     if (index == NULL || w->group_of == NULL)
         f->status = attn_fail_memory(f->error, bytes + w->in * sizeof *w->group_of);
-    const void *read = index;
-    if (f->status == ATTN_OK)
-        f->status = attn_safetensors_read_bytes(&read, w->index.file, w->index.entry, 0, bytes,
-                                                index, f->error);
+    read_bytes(f, index, &w->index, bytes);
     bool in_order = true;
     for (size_t c = 0; c < w->in && f->status == ATTN_OK; c++) {
-        int32_t group;
-        memcpy(&group, (const char *)read + c * sizeof group, sizeof group);
+        const int32_t group = index[c];
         if (group < 0 || (size_t)group >= w->groups)
             FAIL(f, ATTN_OUT_OF_RANGE, w->index.entry->name, "tensor '%.96s' names group %d of %zu",
                  w->index.entry->name, group, w->groups);
@@ -203,19 +208,16 @@ static void describe_int8_rows(struct finder *f)
     struct attn_quantized *w = f->w;
     struct attn_stored order;
     uint8_t form = 0;
-    const void *read = &form;
     need(f, &w->scales, ".SCB", "F32", w->out, 1);
     w->scale_divisor = 127;
     if (!find(f, &order, ".weight_format"))
         return;
     check(f, &order, "U8", 1, 1);
-    if (f->status == ATTN_OK)
-        f->status =
-            attn_safetensors_read_bytes(&read, order.file, order.entry, 0, 1, &form, f->error);
-    if (f->status == ATTN_OK && *(const uint8_t *)read != 0)
+    read_bytes(f, &form, &order, 1);
+    if (form != 0)
         FAIL(f, ATTN_UNSUPPORTED, order.entry->name,
              "tensor '%.96s' is %u, read is 0: save the model again from the processor",
-             order.entry->name, *(const uint8_t *)read);
+             order.entry->name, form);
 }
 
 /* int8 with a scale, and perhaps a zero point, for each row or group, or for all. */
@@ -258,8 +260,8 @@ static void describe_fp4(struct finder *f)
              w->group);
     need(f, &w->scales, ".weight_scale", mx ? "U8 F8_E8M0" : "F8_E4M3", w->out, w->groups);
     if (!mx)
-        *(divides ? &w->scale_divisor : &w->scale_factor) =
-            number(f, divides ? ".weight_global_scale" : ".weight_scale_2");
+        read_numbers(f, divides ? &w->scale_divisor : &w->scale_factor,
+                     divides ? ".weight_global_scale" : ".weight_scale_2", FLOATS, 1);
 }
 
 /* Sets the bits of a code: those that the configuration says where `words` words of 32 bits hold
@@ -285,13 +287,8 @@ static void describe_packed(struct finder *f)
     struct attn_quantized *w = f->w;
     struct attn_stored shape;
     int64_t said[2] = {0, 0};
-    const void *read = said;
     need(f, &shape, ".weight_shape", "I64", 2, 1);
-    if (f->status == ATTN_OK)
-        f->status = attn_safetensors_read_bytes(&read, shape.file, shape.entry, 0, sizeof said,
-                                                said, f->error);
-    if (f->status == ATTN_OK)
-        memcpy(said, read, sizeof said);
+    read_bytes(f, said, &shape, sizeof said);
     if (said[0] != (int64_t)w->out || said[1] != (int64_t)w->in)
         FAIL(f, ATTN_SHAPE_MISMATCH, shape.entry->name,
              "tensor '%.96s' says [%lld, %lld], the configuration asks for [%zu, %zu]",
@@ -327,9 +324,8 @@ static void describe_words(struct finder *f)
         set_bits(f, shape[awq ? 1 : 0], awq ? w->out : w->in);
     if (w->bits == 0 || 32 % w->bits != 0 || (awq && w->bits != 4))
         FAIL(f, ATTN_UNSUPPORTED, w->codes.entry->name,
-             "tensor '%.96s' has codes of %u bits, "
-             "which are not read",
-             w->codes.entry->name, w->bits);
+             "tensor '%.96s' has codes of %u bits, which are not read", w->codes.entry->name,
+             w->bits);
     const size_t each = f->status == ATTN_OK ? 32 / w->bits : 1;
     if (w->out % each != 0)
         FAIL(f, ATTN_UNSUPPORTED, w->codes.entry->name,
@@ -363,49 +359,35 @@ static void describe_mlx(struct finder *f)
 
 /* ---- bitsandbytes in four bits ---- */
 
-/* Reads the 16 or 256 numbers of a tensor into a table of values. */
-static void read_table(struct finder *f, float *values, const char *end, size_t count)
+/* Finds the tensor of the quantisation's state, which says that bytes of codes may stand where the
+ * dtype is one of floats: bnb_4bit_quant_storage. */
+static bool find_state(struct finder *f, struct attn_stored *stored)
 {
-    struct attn_stored stored;
-    need(f, &stored, end, "F32", count, 1);
-    if (f->status == ATTN_OK)
-        f->status =
-            attn_safetensors_read_f32(values, stored.file, stored.entry, 0, count, f->error);
+    return f->says->method == ATTN_QUANT_BITSANDBYTES &&
+           (find(f, stored, ".weight.quant_state.bitsandbytes__nf4") ||
+            find(f, stored, ".weight.quant_state.bitsandbytes__fp4"));
 }
 
-/* The JSON object in the bytes of weight.quant_state.bitsandbytes__nf4 or __fp4; *stored is that
- * tensor. */
+/* The JSON object in the bytes of that tensor, *stored. */
 static json_t *read_state(struct finder *f, struct attn_stored *stored)
 {
     char text[1024];
-    const void *read = text;
-    if (!find(f, stored, ".weight.quant_state.bitsandbytes__nf4") &&
-        !find(f, stored, ".weight.quant_state.bitsandbytes__fp4")) {
+    if (!find_state(f, stored)) {
         FAIL(f, ATTN_NOT_FOUND, f->base, "tensor '%.96s.weight.quant_state.*' is missing", f->base);
         return NULL;
     }
     const size_t size = stored->entry->end - stored->entry->begin;
-    if (size <= sizeof text && f->status == ATTN_OK)
-        f->status = attn_safetensors_read_bytes(&read, stored->file, stored->entry, 0, size, text,
-                                                f->error);
     json_t *state = NULL;
     json_error_t why;
+    if (size <= sizeof text)
+        read_bytes(f, text, stored, size);
     if (size <= sizeof text && f->status == ATTN_OK &&
-        attn_json_load(&state, read, size, JSON_REJECT_DUPLICATES, &why) == ATTN_NO_MEMORY)
+        attn_json_load(&state, text, size, JSON_REJECT_DUPLICATES, &why) == ATTN_NO_MEMORY)
         f->status = attn_fail_memory(f->error, size);
     if (!json_is_object(state))
         FAIL(f, ATTN_MALFORMED, stored->entry->name, "tensor '%.96s' is no JSON object",
              stored->entry->name);
     return state;
-}
-
-/* Whether bytes of codes may stand where the dtype is one of floats: bnb_4bit_quant_storage. */
-static bool has_state(struct finder *f)
-{
-    struct attn_stored stored;
-    return f->says->method == ATTN_QUANT_BITSANDBYTES &&
-           (find(f, &stored, ".weight.quant_state.bitsandbytes__nf4") ||
-            find(f, &stored, ".weight.quant_state.bitsandbytes__fp4"));
 }
 
 static size_t state_size(struct finder *f, const json_t *state, const char *key, const char *name)
@@ -444,7 +426,7 @@ static void describe_nf4(struct finder *f)
              ", %" JSON_INTEGER_FORMAT
              "] in its quant_state, the configuration asks for [%zu, %zu]",
              w->codes.entry->name, bytes, rows, columns, w->out, w->in);
-    read_table(f, w->values, ".weight.quant_map", 16);
+    read_numbers(f, w->values, ".weight.quant_map", "F32", 16);
     const size_t scales = attn_ceil_div(count, w->group);
     if (find(f, &w->nested, ".weight.nested_absmax")) {
         w->nested_group = state_size(f, state, "nested_blocksize", name);
@@ -453,7 +435,7 @@ static void describe_nf4(struct finder *f)
             FAIL(f, ATTN_MALFORMED, name, "nested_offset is missing in '%.96s'", name);
         w->nested_offset = (float)json_number_value(offset);
         check(f, &w->nested, "F32", attn_ceil_div(scales, w->nested_group), 1);
-        read_table(f, w->nested_values, ".weight.nested_quant_map", 256);
+        read_numbers(f, w->nested_values, ".weight.nested_quant_map", "F32", 256);
     }
     need(f, &w->scales, ".weight.absmax", w->nested.entry != NULL ? "U8" : "F32", scales, 1);
     json_decref(state);
@@ -461,24 +443,15 @@ static void describe_nf4(struct finder *f)
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
-static const char *const formats[] = {"",
-                                      "dense",
-                                      "float-quantized",
-                                      "int-quantized",
-                                      "naive-quantized",
-                                      "pack-quantized",
-                                      "nvfp4-pack-quantized",
-                                      "mxfp4-pack-quantized",
-                                      "mixed-precision"};
+static const char formats[] =
+    "dense float-quantized int-quantized naive-quantized pack-quantized nvfp4-pack-quantized "
+    "mxfp4-pack-quantized mixed-precision";
 
 /* Describes the weight whose codes have been found. */
 static void describe(struct finder *f)
 {
     const struct attn_quantization *says = f->says;
     const char *dtype = f->w->codes.entry->dtype->name;
-    size_t known = 0;
-    while (known < sizeof formats / sizeof formats[0] && strcmp(formats[known], says->format) != 0)
-        known++;
     if (says->method == ATTN_QUANT_NONE)
         FAIL(f, ATTN_UNSUPPORTED, f->w->codes.entry->name,
              "tensor '%.96s' is %s, and the configuration has no quantization_config",
@@ -489,7 +462,8 @@ static void describe(struct finder *f)
             "quantization_config.quant_method is \"%.31s\", which is not read: convert the weights "
             "to bf16",
             says->name);
-    else if (says->method == ATTN_QUANT_COMPRESSED && known == sizeof formats / sizeof formats[0])
+    else if (says->method == ATTN_QUANT_COMPRESSED && says->format[0] != '\0' &&
+             attn_text_word_number(formats, says->format) == 0)
         FAIL(f, ATTN_UNSUPPORTED, "format",
              "quantization_config.format is \"%.31s\", which is not read", says->format);
     else if (says->method == ATTN_QUANT_GPTQ || says->method == ATTN_QUANT_AWQ)
@@ -516,7 +490,7 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
     static const char end[] = ".weight";
     static const char *const codes[] = {".qweight", ".weight_packed", ".weight"};
     struct finder f = {.checkpoint = checkpoint, .says = quantization, .error = error};
-    struct attn_stored found = {.entry = NULL};
+    struct attn_stored found = {.entry = NULL}, state;
     const size_t length = strlen(name);
     out->entry = NULL;
     if (length < sizeof end || strcmp(name + length - (sizeof end - 1), end) != 0)
@@ -529,7 +503,7 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
     const bool stored_as_floats = found.entry != NULL && plain && found.entry->dtype->readable;
     if (f.status != ATTN_OK || found.entry == NULL ||
         (stored_as_floats
-             ? !has_state(&f)
+             ? !find_state(&f, &state)
              : plain && strstr("F8_E4M3 I8 U8 I32 U32", found.entry->dtype->name) == NULL))
         return f.status;
     if (rows == 0 || columns == 0)

@@ -15,7 +15,7 @@
 #include "layers/relative.h"
 
 #define SCRATCH 262144      /* floats that all threads read at a time for transposed weights */
-#define PIECE_FLOATS 262144 /* floats of a tensor that a thread reads at a time */
+#define CHUNK_FLOATS 262144 /* floats of a tensor that a thread reads at a time */
 
 /* Where a tensor's numbers for matrix i go. */
 static float *destination_of(struct attn_layer *layer, const struct attn_family_tensor *pattern,
@@ -110,7 +110,7 @@ static enum attn_status read_parts(struct attn_pool *pool, struct parts *parts, 
 
 static enum attn_status read_part(const struct parts *parts, size_t i, struct attn_error *error)
 {
-    const size_t at = i * PIECE_FLOATS, count = attn_min(parts->count - at, PIECE_FLOATS);
+    const size_t at = i * CHUNK_FLOATS, count = attn_min(parts->count - at, CHUNK_FLOATS);
     return attn_tensor_read_f32(parts->out + at, parts->tensor, parts->first + at, count, error);
 }
 
@@ -135,7 +135,7 @@ static enum attn_status read_rows(struct attn_layer *out, const struct attn_bind
                                   .first = first,
                                   .count = count};
             enum attn_status status =
-                read_parts(pool, &parts, attn_ceil_div(count, PIECE_FLOATS), error);
+                read_parts(pool, &parts, attn_ceil_div(count, CHUNK_FLOATS), error);
             if (status != ATTN_OK)
                 return status;
             first += count;

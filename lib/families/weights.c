@@ -94,10 +94,10 @@ struct attn_name_indices attn_name_indices(const struct attn_config *config, siz
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
                       struct attn_name_indices indices)
 {
-    const char *pieces[] = {prefix, name};
+    const char *parts[] = {prefix, name};
     size_t at = 0;
     for (size_t i = 0; i < 2; i++)
-        for (const char *c = pieces[i]; *c != '\0' && at + 24 < ATTN_TENSOR_NAME_MAX; c++) {
+        for (const char *c = parts[i]; *c != '\0' && at + 24 < ATTN_TENSOR_NAME_MAX; c++) {
             if (*c == '*' || *c == '#' || *c == '%')
                 at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu",
                                        *c == '*'   ? indices.layer
@@ -371,7 +371,7 @@ enum attn_status attn_weights_list(struct attn_read_ahead *ahead,
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct attn_tensor *tensor = &bindings.items[i].tensor;
         size_t offset, bytes;
-        const int file = attn_tensor_place(&offset, &bytes, tensor);
+        const int file = attn_tensor_extent(&offset, &bytes, tensor);
         if (bindings.items[i].pattern->role == ATTN_ROLE_WEIGHT)
             attn_read_ahead_add(ahead, file, offset, bytes);
     }

@@ -349,7 +349,7 @@ static void read_tensor(struct header *h)
 }
 
 /* Turns offsets inside the data, which begin at byte `data`, into bytes of the file. */
-static void place_tensor(struct header *h, struct tensor *tensor, size_t data, size_t alignment)
+static void locate_tensor(struct header *h, struct tensor *tensor, size_t data, size_t alignment)
 {
     struct attn_tensor_entry *entry = &tensor->entry;
     const size_t offset = entry->begin, bytes = entry->end, size = h->file->size;
@@ -380,7 +380,7 @@ static void read_tensors(struct header *h, uint64_t count)
         return;
     const size_t data = attn_ceil_div(position(h), alignment) * alignment;
     for (size_t i = 0; i < file->num_tensors; i++)
-        place_tensor(h, &file->tensors[i], data, alignment);
+        locate_tensor(h, &file->tensors[i], data, alignment);
     const struct tensor *twice =
         attn_sort_names(file->tensors, file->num_tensors, sizeof *file->tensors);
     if (twice != NULL)

@@ -22,7 +22,7 @@ struct attn_gguf_architecture {
     const char *name, *model_type;
     const char *module, *member;        /* published names, before and after the layer's number */
     const struct attn_gguf_name *names; /* up to one of NULL */
-    const char *takes;                  /* members of the configuration beside the sizes */
+    const char *members;                /* members of the configuration beside the sizes */
     const char *more_types;  /* of checkpoints that become such files too, with blanks between */
     const char *other_type;  /* model_type where layers slide, or experts are chosen by sigmoids */
     unsigned period, window; /* of layers that slide, all but every n-th: where no key says so;

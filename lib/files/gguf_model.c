@@ -14,7 +14,7 @@
 #include "basics/status.h"
 #include "basics/text.h"
 #include "files/file.h"
-#include "files/gguf_keys.h"
+#include "files/gguf_config.h"
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
 #define PASSING 8192  /* numbers; at least ATTN_MAX_HEAD_DIM */
@@ -325,7 +325,7 @@ enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
     const char *const types[] = {architecture->model_type, architecture->other_type,
                                  architecture->more_types};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (types[i] != NULL && attn_text_place_of(types[i], model_type) != 0)
+        if (types[i] != NULL && attn_text_word_number(types[i], model_type) != 0)
             return ATTN_OK;
     return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
                      "model_type is '%.64s', and the GGUF file is of the architecture %s: give the "

@@ -152,7 +152,7 @@ struct text {
 static void skip_blanks(struct text *text) { text->at += strspn(text->at, " \n"); }
 
 /* Whether the text goes on with `word`, which is then passed, with the blanks after it. */
-static bool take(struct text *text, const char *word)
+static bool accept(struct text *text, const char *word)
 {
     const size_t length = strlen(word);
     skip_blanks(text);
@@ -164,9 +164,9 @@ static bool take(struct text *text, const char *word)
 }
 
 /* Reads 'letters' into out. */
-static bool take_string(char out[16], struct text *text)
+static bool accept_string(char out[16], struct text *text)
 {
-    if (!take(text, "'"))
+    if (!accept(text, "'"))
         return false;
     const size_t length = strcspn(text->at, "'\\");
     if (length >= 16 || text->at[length] != '\'')
@@ -177,7 +177,7 @@ static bool take_string(char out[16], struct text *text)
     return true;
 }
 
-static bool take_size(size_t *out, struct text *text)
+static bool accept_size(size_t *out, struct text *text)
 {
     size_t digits = strspn(text->at, "0123456789");
     if (digits == 0 || digits > 18)
@@ -188,17 +188,17 @@ static bool take_size(size_t *out, struct text *text)
 }
 
 /* Reads (), (2,) or (2, 3). */
-static bool take_shape(struct attn_tensor_entry *entry, struct text *text)
+static bool accept_shape(struct attn_tensor_entry *entry, struct text *text)
 {
     bool comma = true;
     entry->ndim = 0;
-    if (!take(text, "("))
+    if (!accept(text, "("))
         return false;
-    while (!take(text, ")")) {
+    while (!accept(text, ")")) {
         if (!comma || entry->ndim == ATTN_SAFETENSORS_MAX_RANK ||
-            !take_size(&entry->shape[entry->ndim++], text))
+            !accept_size(&entry->shape[entry->ndim++], text))
             return false;
-        comma = take(text, ",");
+        comma = accept(text, ",");
     }
     return entry->ndim != 1 || comma; /* (2) is a number */
 }
@@ -209,30 +209,30 @@ struct header {
 };
 
 /* Reads one pair; false where it is none of the three, or one of them again. */
-static bool take_pair(struct header *out, struct attn_tensor_entry *entry, struct text *text)
+static bool accept_pair(struct header *out, struct attn_tensor_entry *entry, struct text *text)
 {
     char key[16];
-    if (!take_string(key, text) || !take(text, ":"))
+    if (!accept_string(key, text) || !accept(text, ":"))
         return false;
     if (strcmp(key, "descr") == 0 && !out->has_descr)
-        return out->has_descr = take_string(out->descr, text);
+        return out->has_descr = accept_string(out->descr, text);
     if (strcmp(key, "shape") == 0 && !out->has_shape)
-        return out->has_shape = take_shape(entry, text);
+        return out->has_shape = accept_shape(entry, text);
     if (strcmp(key, "fortran_order") != 0 || out->has_order)
         return false;
-    out->fortran = take(text, "True");
-    return out->has_order = out->fortran || take(text, "False");
+    out->fortran = accept(text, "True");
+    return out->has_order = out->fortran || accept(text, "False");
 }
 
 static bool parse_header(struct header *out, struct attn_tensor_entry *entry, struct text text)
 {
     bool comma = true;
-    if (!take(&text, "{"))
+    if (!accept(&text, "{"))
         return false;
-    while (!take(&text, "}")) {
-        if (!comma || !take_pair(out, entry, &text))
+    while (!accept(&text, "}")) {
+        if (!comma || !accept_pair(out, entry, &text))
             return false;
-        comma = take(&text, ",");
+        comma = accept(&text, ",");
     }
     return *text.at == '\0' && out->has_descr && out->has_order && out->has_shape;
 }
@@ -361,16 +361,16 @@ static enum attn_status read_chunk(float *out, struct attn_npz *npz,
                      "array '%.96s': element %zu is not finite", entry->name, first + i);
 }
 
-/* The place in C order of element i of Fortran's order, whose first index runs fastest. */
-static size_t place_of(const struct attn_tensor_entry *entry, size_t i, size_t count)
+/* The index in C order of element i of Fortran's order, whose first index runs fastest. */
+static size_t c_index(const struct attn_tensor_entry *entry, size_t i, size_t count)
 {
-    size_t place = 0, stride = count;
+    size_t index = 0, stride = count;
     for (size_t d = 0; d < entry->ndim; d++) {
         stride /= entry->shape[d];
-        place += i % entry->shape[d] * stride;
+        index += i % entry->shape[d] * stride;
         i /= entry->shape[d];
     }
-    return place;
+    return index;
 }
 
 /* Reads all of an array in Fortran's order, `count` elements, into npz->numbers. */
@@ -388,7 +388,7 @@ static enum attn_status order(struct attn_npz *npz, const struct array *array, s
         size_t length = attn_min(count - at, CHUNK);
         status = read_chunk(chunk, npz, &array->entry, at, length, error);
         for (size_t i = 0; status == ATTN_OK && i < length; i++)
-            npz->numbers[place_of(&array->entry, at + i, count)] = chunk[i];
+            npz->numbers[c_index(&array->entry, at + i, count)] = chunk[i];
     }
     if (status == ATTN_OK)
         npz->ordered = array;

@@ -33,7 +33,7 @@ float attn_e2m1_to_float(uint8_t code)
 /* Rows [first, first + rows) that are being decoded.  Scales, zero points and biases are of row r
  * and group g at r * row_step + g * group_step; by elements, of all groups from that of the first
  * element on. */
-struct piece {
+struct decoder {
     const struct attn_quantized *w;
     size_t first, rows;
     size_t row_step, group_step;
@@ -77,7 +77,7 @@ static size_t most_raw_bytes(const struct attn_quantized *w, size_t rows)
 }
 
 /* Reads bytes of a tensor into `to`. */
-static void read_bytes(struct piece *p, void *to, const struct attn_stored *stored, size_t first,
+static void read_bytes(struct decoder *p, void *to, const struct attn_stored *stored, size_t first,
                        size_t count)
 {
     const void *bytes = to;
@@ -91,8 +91,8 @@ static void read_bytes(struct piece *p, void *to, const struct attn_stored *stor
 }
 
 /* Reads numbers of the tensor, from number `first` on. */
-static void read_numbers(struct piece *p, float *out, const struct attn_stored *from, size_t first,
-                         size_t count)
+static void read_numbers(struct decoder *p, float *out, const struct attn_stored *from,
+                         size_t first, size_t count)
 {
     const char *dtype = from->entry->dtype->name;
     const size_t size = from->entry->dtype->bits / 8;
@@ -110,7 +110,7 @@ static void read_numbers(struct piece *p, float *out, const struct attn_stored *
 }
 
 /* Scales of scales: those are codes of one byte. */
-static void read_nested(struct piece *p, size_t first, size_t count)
+static void read_nested(struct decoder *p, size_t first, size_t count)
 {
     const struct attn_quantized *w = p->w;
     float outer = 0;
@@ -124,7 +124,7 @@ static void read_nested(struct piece *p, size_t first, size_t count)
 }
 
 /* Reads the numbers of the rows: [rows][groups], of which `rows_of_one` have the same (0: all). */
-static void read_rows(struct piece *p, float *out, const struct attn_stored *from,
+static void read_rows(struct decoder *p, float *out, const struct attn_stored *from,
                       size_t rows_of_one)
 {
     const size_t groups = p->w->groups;
@@ -140,7 +140,7 @@ static void read_rows(struct piece *p, float *out, const struct attn_stored *fro
     }
 }
 
-static void read_scales(struct piece *p)
+static void read_scales(struct decoder *p)
 {
     const struct attn_quantized *w = p->w;
     const size_t first = p->first * w->in / w->group;
@@ -171,18 +171,18 @@ static unsigned code_at(const uint8_t *stream, size_t i, unsigned bits)
     return (byte[0] | high << 8) >> bit % 8 & ((1u << bits) - 1);
 }
 
-/* The place in a word of AWQ of output i of eight. */
-static const uint8_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+/* Where output i of eight lies in a word of AWQ. */
+static const uint8_t awq_order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 /* A line g of words holds the zero points of `each` rows in every word. */
-static void read_zeros_of_group(struct piece *p, size_t g)
+static void read_zeros_of_group(struct decoder *p, size_t g)
 {
     const struct attn_quantized *w = p->w;
     const size_t each = 32 / w->bits, line = w->out / each * 4, begin = p->first / each * 4;
     read_bytes(p, p->raw, &w->zeros, g * line + begin, 4 * words_across(w, p->first, p->rows));
     for (size_t r = 0; r < p->rows; r++) {
-        const size_t at = p->first % each + r, place = at % each;
-        const size_t in_word = w->zero_order == ATTN_ZERO_AWQ ? awq_place[place] : place;
+        const size_t at = p->first % each + r, within = at % each;
+        const size_t in_word = w->zero_order == ATTN_ZERO_AWQ ? awq_order[within] : within;
         p->zeros[g * p->rows + r] =
             (float)((code_at(p->raw + at / each * 4, in_word, w->bits) + w->zero_more) &
                     ((1u << w->bits) - 1));
@@ -190,7 +190,7 @@ static void read_zeros_of_group(struct piece *p, size_t g)
 }
 
 /* A column of words is a stream of zero points over the rows. */
-static void read_zeros_of_row(struct piece *p, size_t r)
+static void read_zeros_of_row(struct decoder *p, size_t r)
 {
     const struct attn_quantized *w = p->w;
     const size_t bit = (p->first + r) * w->bits, groups = w->groups;
@@ -205,7 +205,7 @@ static void read_zeros_of_row(struct piece *p, size_t r)
     }
 }
 
-static void read_zeros(struct piece *p)
+static void read_zeros(struct decoder *p)
 {
     const struct attn_quantized *w = p->w;
     const size_t first = w->block_rows == 0 ? 0 : p->first * w->groups;
@@ -222,7 +222,7 @@ static void read_zeros(struct piece *p)
 
 /* Reads words [lines][across], those of a line at byte `begin` + line * pitch of the codes, to
  * p->codes [across][lines]: some lines at a time, since what is written then is a cache line. */
-static void read_columns(struct piece *p, size_t lines, size_t across, size_t begin, size_t pitch)
+static void read_columns(struct decoder *p, size_t lines, size_t across, size_t begin, size_t pitch)
 {
     for (size_t line = 0, n; line < lines; line += n) {
         n = attn_min(lines - line, MOST_LINES);
@@ -238,7 +238,7 @@ static void read_columns(struct piece *p, size_t lines, size_t across, size_t be
 
 /* Reads the codes: rows of bytes [rows][words] as they stand, those by inputs as the same rows,
  * those by outputs as [words across][in]. */
-static void read_codes(struct piece *p)
+static void read_codes(struct decoder *p)
 {
     const struct attn_quantized *w = p->w;
     const size_t first = p->first, rows = p->rows;
@@ -257,7 +257,7 @@ static void read_codes(struct piece *p)
 /* ---- Decoding -------------------------------------------------------------------------------- */
 
 /* out[c] = value(code(r, c)). */
-static void decode_row(const struct piece *p, float *restrict out, size_t r)
+static void decode_row(const struct decoder *p, float *restrict out, size_t r)
 {
     const struct attn_quantized *w = p->w;
     const size_t in = w->in, k = w->code_order == ATTN_CODES_ALL ? (p->first + r) * in : 0;
@@ -266,8 +266,8 @@ static void decode_row(const struct piece *p, float *restrict out, size_t r)
     size_t c = 0;
     if (w->code_order == ATTN_CODES_BY_OUTPUT) {
         const size_t at = p->first % 8 + r;
-        const uint8_t *bytes = row + at / 8 * in * 4 + awq_place[at % 8] / 2;
-        const unsigned shift = awq_place[at % 8] % 2 * 4u;
+        const uint8_t *bytes = row + at / 8 * in * 4 + awq_order[at % 8] / 2;
+        const unsigned shift = awq_order[at % 8] % 2 * 4u;
         for (; c < in; c++)
             out[c] = values[bytes[4 * c] >> shift & 15];
     } else if (w->code_order == ATTN_CODES_ALL) { /* odd rows may begin within a byte */
@@ -290,7 +290,7 @@ static void decode_row(const struct piece *p, float *restrict out, size_t r)
 }
 
 /* x[i] becomes (x[i] - zero) * scale, + bias where there is one: those at `at`. */
-static void scale_numbers(const struct piece *p, float *x, size_t count, size_t at)
+static void scale_numbers(const struct decoder *p, float *x, size_t count, size_t at)
 {
     const float zero = p->zeros != NULL ? p->zeros[at] : 0, scale = p->scales[at];
     for (size_t i = 0; i < count; i++)
@@ -299,7 +299,7 @@ static void scale_numbers(const struct piece *p, float *x, size_t count, size_t 
         x[i] += p->biases[at];
 }
 
-static void scale_row(const struct piece *p, float *x, size_t r)
+static void scale_row(const struct decoder *p, float *x, size_t r)
 {
     const struct attn_quantized *w = p->w;
     const size_t row = (p->first + r) * w->in, base = p->first * w->in / w->group;
@@ -319,12 +319,12 @@ static enum attn_status decode_rows(float *out, const struct attn_quantized *w, 
 {
     const size_t numbers = most_scales(w, rows), bytes = most_code_bytes(w, rows);
     const size_t raw = most_raw_bytes(w, rows);
-    struct piece p = {.w = w,
-                      .first = first,
-                      .rows = rows,
-                      .row_step = w->scales_by_group ? 1 : w->groups,
-                      .group_step = w->scales_by_group ? rows : 1,
-                      .error = error};
+    struct decoder p = {.w = w,
+                        .first = first,
+                        .rows = rows,
+                        .row_step = w->scales_by_group ? 1 : w->groups,
+                        .group_step = w->scales_by_group ? rows : 1,
+                        .error = error};
     float *room = attn_alloc(3 * numbers, sizeof *room);
     p.raw = attn_alloc(raw + bytes, 1);
     if (room == NULL || p.raw == NULL) {

@@ -30,15 +30,15 @@
 #define STORED 0
 #define DEFLATED 8
 #define MOST_EXPANSION 1032 /* bytes that a byte of deflated data can become */
-#define PIECE 65536         /* bytes read at a time */
+#define CHUNK 65536         /* bytes read at a time */
 #define INFLATE_BYTES 49152 /* of zlib for one member, about */
 
 struct stream {
     const struct attn_zip_member *member; /* NULL: none is being read */
     size_t position;                      /* the byte of the member that comes next */
-    size_t data, taken; /* where its data begin in the file, and bytes of them read so far */
-    uint32_t checksum;  /* of the bytes before `position` */
-    bool inflates;      /* zlib's state is in use */
+    size_t data, consumed; /* where its data begin in the file, and bytes of them read so far */
+    uint32_t checksum;     /* of the bytes before `position` */
+    bool inflates;         /* zlib's state is in use */
     z_stream z;
 };
 
@@ -52,7 +52,7 @@ struct attn_zip {
     struct stream stream;
     enum attn_status status; /* of the call that is running, and its error */
     struct attn_error *error;
-    unsigned char in[PIECE], skipped[PIECE];
+    unsigned char in[CHUNK], skipped[CHUNK];
 };
 
 /* All three return false, with the error in zip->status and what zip->error points to. */
@@ -134,14 +134,14 @@ static bool find_directory(struct directory *out, struct attn_zip *zip, unsigned
         const unsigned char *end = tail + at;
         if (four(end) != END_MARK || two(end + 20) != length - at - END_SIZE)
             continue;
-        const size_t place = zip->size - length + at;
+        const size_t offset = zip->size - length + at;
         *out = (struct directory){four(end + 16), four(end + 12), two(end + 10)};
         if (two(end + 4) != 0 || two(end + 6) != 0 || two(end + 8) != two(end + 10))
             return fail(zip, "an archive of several parts");
         if ((out->count == 0xffff || out->size == IN_ZIP64 || out->offset == IN_ZIP64) &&
-            !read_end64(out, zip, place))
+            !read_end64(out, zip, offset))
             return false;
-        return (out->size <= place && out->offset <= place - out->size) ||
+        return (out->size <= offset && out->offset <= offset - out->size) ||
                fail(zip, "the central directory is not inside the file");
     }
     return fail(zip, "not a ZIP archive: no end record");
@@ -344,7 +344,7 @@ static bool begin(struct attn_zip *zip, const struct attn_zip_member *member)
     return true;
 }
 
-/* Expands the next `count` bytes, at most PIECE. */
+/* Expands the next `count` bytes, at most CHUNK. */
 static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
 {
     struct stream *s = &zip->stream;
@@ -352,12 +352,12 @@ static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
     s->z.avail_out = (unsigned)count;
     while (s->z.avail_out > 0) {
         if (s->z.avail_in == 0) {
-            const size_t left = attn_min(s->member->packed - s->taken, PIECE);
-            if (!read_at(zip->in, zip, s->data + s->taken, left))
+            const size_t left = attn_min(s->member->packed - s->consumed, CHUNK);
+            if (!read_at(zip->in, zip, s->data + s->consumed, left))
                 return false;
             s->z.next_in = zip->in;
             s->z.avail_in = (unsigned)left;
-            s->taken += left;
+            s->consumed += left;
         }
         const int code = inflate(&s->z, Z_NO_FLUSH);
         if (code == Z_MEM_ERROR)
@@ -368,7 +368,7 @@ static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
     return true;
 }
 
-/* Reads the next `count` bytes, at most PIECE; compares the checksum at the member's end. */
+/* Reads the next `count` bytes, at most CHUNK; compares the checksum at the member's end. */
 static bool read_next(unsigned char *out, struct attn_zip *zip, size_t count)
 {
     struct stream *s = &zip->stream;
@@ -390,10 +390,10 @@ enum attn_status attn_zip_read(void *out, struct attn_zip *zip,
     zip->error = error;
     bool read = (s->member == member && s->position <= first) || begin(zip, member);
     while (read && s->position < first)
-        read = read_next(zip->skipped, zip, attn_min(first - s->position, PIECE));
-    for (size_t piece; read && count > 0; next += piece, count -= piece) {
-        piece = attn_min(count, PIECE);
-        read = read_next(next, zip, piece);
+        read = read_next(zip->skipped, zip, attn_min(first - s->position, CHUNK));
+    for (size_t chunk; read && count > 0; next += chunk, count -= chunk) {
+        chunk = attn_min(count, CHUNK);
+        read = read_next(next, zip, chunk);
     }
     if (read)
         return ATTN_OK;

@@ -15,15 +15,15 @@
 
 #define STEP 32    /* values of k */
 #define STEPS 4    /* copied at a time */
-#define PIECES 3   /* of a number */
+#define TERMS 3    /* of a number */
 #define COLUMNS 64 /* of a copy of b */
 #define BLOCK_ROWS (2 * TILE_ROWS)
-#define MOST_ROWS 64                               /* copied at a time */
-#define WORDS 16                                   /* of a row in a step */
-#define ROW_WORDS (STEPS * PIECES * WORDS + WORDS) /* from one copied row to the next */
+#define MOST_ROWS 64                              /* copied at a time */
+#define WORDS 16                                  /* of a row in a step */
+#define ROW_WORDS (STEPS * TERMS * WORDS + WORDS) /* from one copied row to the next */
 
 struct copies {
-    uint32_t a[MOST_ROWS * ROW_WORDS];   /* [rows][steps][PIECES][WORDS] */
+    uint32_t a[MOST_ROWS * ROW_WORDS];   /* [rows][steps][TERMS][WORDS] */
     uint32_t b[STEPS * WORDS * COLUMNS]; /* [steps][WORDS][COLUMNS], pairs of k */
     float edge[BLOCK_ROWS * COLUMNS];    /* a block at the edge of the result */
 } __attribute__((aligned(CACHE_LINE)));
@@ -45,13 +45,13 @@ INLINE __m512 upper_half_avx512amx(__m512 x)
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* Divides a step of a row, of which `count` numbers are there, into its pieces. */
+/* Divides a step of a row, of which `count` numbers are there, into its terms. */
 INLINE void divide_numbers_avx512amx(uint32_t *out, const float *x, size_t count)
 {
     __m512 low = _mm512_maskz_loadu_ps(first_lanes(count), x);
     __m512 high = _mm512_maskz_loadu_ps(first_lanes(count - attn_min(count, LANES)), x + LANES);
-    unroll_for(piece, PIECES) {
-        _mm512_store_si512(out + piece * WORDS, upper_halves_avx512amx(low, high));
+    unroll_for(term, TERMS) {
+        _mm512_store_si512(out + term * WORDS, upper_halves_avx512amx(low, high));
         low = _mm512_sub_ps(low, upper_half_avx512amx(low));
         high = _mm512_sub_ps(high, upper_half_avx512amx(high));
     }
@@ -63,7 +63,7 @@ INLINE void copy_rows_avx512amx(struct copies *to, const struct attn_matmul *p, 
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < depth; i += STEP)
-            divide_numbers_avx512amx(to->a + r * ROW_WORDS + i / STEP * PIECES * WORDS,
+            divide_numbers_avx512amx(to->a + r * ROW_WORDS + i / STEP * TERMS * WORDS,
                                      p->a + (r0 + r) * p->lda + first + i, depth - i);
 }
 
@@ -156,8 +156,8 @@ INLINE void multiply_wide_avx512amx(float *c, size_t ldc, const struct steps *s)
 {
     float *const third = c + 2 * LANES;
     begin_block_avx512amx(c, third, ldc, s->accumulate);
-    for (size_t i = 0; i < s->count * PIECES; i++) {
-        const uint32_t *b = s->b + i / PIECES * WORDS * COLUMNS;
+    for (size_t i = 0; i < s->count * TERMS; i++) {
+        const uint32_t *b = s->b + i / TERMS * WORDS * COLUMNS;
         TILE_LOAD(4, s->a + i * WORDS, A_BYTES);
         TILE_LOAD(5, b, B_BYTES);
         TILE_MULTIPLY("tdpbf16ps", 0, 4, 5);
@@ -180,8 +180,8 @@ INLINE void multiply_square_avx512amx(float *c, size_t ldc, const struct steps *
         const uint32_t *b = s->b + i * WORDS * COLUMNS;
         TILE_LOAD(6, b, B_BYTES);
         TILE_LOAD(7, b + LANES, B_BYTES);
-        for (size_t piece = 0; piece < PIECES; piece++) {
-            const uint32_t *a = s->a + (i * PIECES + piece) * WORDS;
+        for (size_t term = 0; term < TERMS; term++) {
+            const uint32_t *a = s->a + (i * TERMS + term) * WORDS;
             TILE_LOAD(4, a, A_BYTES);
             TILE_LOAD(5, a + TILE_ROWS * ROW_WORDS, A_BYTES);
             TILE_MULTIPLY("tdpbf16ps", 0, 4, 6);

@@ -12,7 +12,7 @@
 #include "kernels/avx512_amx.h"
 
 #define STEP ATTN_PAIR_STEP /* values of k */
-#define WORDS (STEP / 2)    /* of a step, or of a piece of a row in a step */
+#define WORDS (STEP / 2)    /* of a step, or of a term of a row in a step */
 #define BLOCK (2 * TILE_ROWS)
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -138,7 +138,7 @@ INLINE void multiply_pairs_avx512amx(const struct attn_matmul *p, size_t r, size
         TILE_LOAD(6, b, ldb);
         if (beside)
             TILE_LOAD(7, b + LANES, ldb);
-        for (size_t piece = 0; piece < 2; piece++, a += WORDS) {
+        for (size_t term = 0; term < 2; term++, a += WORDS) {
             TILE_LOAD(4, a, lda);
             TILE_MULTIPLY("tdpbf16ps", 0, 4, 6);
             if (beside)

@@ -9,7 +9,7 @@
  * Rows are copied in strips of up to STRIP_ROWS, transposed: [words][rows of the strip].  The words
  * of STEPS steps are therefore whole vectors without gaps, and an instruction takes its word from a
  * lane of one: 6 rows need a load for each 16 multiply-adds.  For bfmmla a vector has two words of
- * each of two rows (project_place_neon).
+ * each of two rows (project_offset_neon).
  *
  * PROJECT(name, op) defines the kernel of one operation in the file that includes this header. */
 #ifndef ATTN_LIB_KERNELS_NEON_PROJECT_H
@@ -110,8 +110,8 @@ INLINE size_t project_stride_neon(const enum project_op op, size_t rows)
 }
 
 /* Where word i of row s stands in a strip of so many words. */
-INLINE size_t project_place_neon(const enum project_op op, size_t i, size_t s, size_t stride,
-                                 size_t words)
+INLINE size_t project_offset_neon(const enum project_op op, size_t i, size_t s, size_t stride,
+                                  size_t words)
 {
     if (op == OP_BF16_MATMUL && i < words - words % STEPS)
         return (i / 2 * stride + s / 2 * 2) * 2 + s % 2 * 2 + i % 2;
@@ -308,7 +308,7 @@ INLINE void project_copy_rows_neon(const struct attn_projection_part *p, const e
         for (size_t s = 0; s < all; s++) {
             const char *row = (const char *)p->x + (r + s) * stride;
             for (size_t i = 0; i < words; i++)
-                out[project_place_neon(op, i, s, all, words)] =
+                out[project_offset_neon(op, i, s, all, words)] =
                     s < rows ? project_word_neon(row, i, p->k, op) : 0;
         }
     }

@@ -16,8 +16,8 @@
 /* ---- One row ---- */
 
 /* The weight of key `at` and its chance; both 0 where the key is not reachable. */
-static void take_share(float *share, float *chance, const float *weights, const uint8_t *reachable,
-                       size_t n, int64_t at, size_t reached)
+static void weight_at(float *share, float *chance, const float *weights, const uint8_t *reachable,
+                      size_t n, int64_t at, size_t reached)
 {
     bool there = at >= 0 && at < (int64_t)n && reachable[at];
     *share = there ? weights[at] : 0;
@@ -54,9 +54,9 @@ void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint
     out->distance = (float)distance;
     out->local = (float)local;
     out->chance_local = (float)near / (float)reached;
-    take_share(&out->self, &out->chance_self, weights, reachable, n, query, reached);
-    take_share(&out->previous, &out->chance_previous, weights, reachable, n, query - 1, reached);
-    take_share(&out->first, &out->chance_first, weights, reachable, n, (int64_t)first, reached);
+    weight_at(&out->self, &out->chance_self, weights, reachable, n, query, reached);
+    weight_at(&out->previous, &out->chance_previous, weights, reachable, n, query - 1, reached);
+    weight_at(&out->first, &out->chance_first, weights, reachable, n, (int64_t)first, reached);
 }
 
 void attn_stats_add_keys(double sums[ATTN_MAX_TARGET_GROUPS], const float *weights,

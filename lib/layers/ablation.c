@@ -107,16 +107,16 @@ static enum attn_status add_squares(double *sums, size_t stride, struct ablation
     return ATTN_OK;
 }
 
-static bool take_buffers(struct ablation *a, double **whole)
+static bool alloc_buffers(struct ablation *a, double **whole)
 {
     struct attn_workspace *workspace = &a->engine->workspace;
     const size_t rows = attn_min(a->rows, ATTN_ABLATED_ROWS);
-    *whole = attn_workspace_take(workspace, a->ablated->sequences, sizeof **whole);
+    *whole = attn_workspace_alloc(workspace, a->ablated->sequences, sizeof **whole);
     const size_t most = /* floats of a head's row, with the most zeros beside them */
         a->ablated->layer->spec.value_head_dim + 2 * (ATTN_PART_INPUTS - 1);
-    a->x = attn_workspace_take(workspace, attn_mul(rows, most), sizeof *a->x);
-    a->y = attn_workspace_take(workspace, attn_mul(rows, a->o->out), sizeof *a->y);
-    a->squares = attn_workspace_take(workspace, rows, sizeof *a->squares);
+    a->x = attn_workspace_alloc(workspace, attn_mul(rows, most), sizeof *a->x);
+    a->y = attn_workspace_alloc(workspace, attn_mul(rows, a->o->out), sizeof *a->y);
+    a->squares = attn_workspace_alloc(workspace, rows, sizeof *a->squares);
     return *whole != NULL && a->x != NULL && a->y != NULL && a->squares != NULL;
 }
 
@@ -144,7 +144,7 @@ enum attn_status attn_ablate(double *ablation, struct attn_engine *engine,
     const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
     const size_t heads = ablated->layer->spec.num_heads;
     double *whole = NULL;
-    enum attn_status status = take_buffers(&a, &whole) ? ATTN_OK : ATTN_NO_MEMORY;
+    enum attn_status status = alloc_buffers(&a, &whole) ? ATTN_OK : ATTN_NO_MEMORY;
     if (status == ATTN_OK)
         status = add_squares(whole, 1, &a, WHOLE);
     for (size_t h = 0; h < heads && status == ATTN_OK; h++)

@@ -92,9 +92,9 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
                                    const char *name, struct attn_error *error)
 {
     bool found;
-    size_t at = find_name(&found, checkpoint, name), *place = &checkpoint->by_name[at];
+    size_t at = find_name(&found, checkpoint, name), *entry = &checkpoint->by_name[at];
     if (found) {
-        *out = *place;
+        *out = *entry;
         return ATTN_OK;
     }
     if (name[0] == '\0' || strlen(name) > MAX_SHARD_NAME || strchr(name, '/') != NULL ||
@@ -104,8 +104,8 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
     if (checkpoint->num_shards == checkpoint->max_shards)
         return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": more than %d shards",
                          ATTN_CHECKPOINT_MAX_SHARDS);
-    memmove(place + 1, place, (checkpoint->num_shards - at) * sizeof *place);
-    *out = *place = checkpoint->num_shards++;
+    memmove(entry + 1, entry, (checkpoint->num_shards - at) * sizeof *entry);
+    *out = *entry = checkpoint->num_shards++;
     memcpy(checkpoint->shards[*out].name, name, strlen(name) + 1);
     return ATTN_OK;
 }
@@ -476,7 +476,7 @@ size_t attn_checkpoint_scratch(const struct attn_checkpoint *checkpoint)
     return bytes;
 }
 
-int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor)
+int attn_tensor_extent(size_t *offset, size_t *bytes, const struct attn_tensor *tensor)
 {
     if (tensor->quantized != NULL) {
         const struct attn_stored *codes = &tensor->quantized->codes;

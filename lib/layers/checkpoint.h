@@ -65,7 +65,7 @@ enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tens
                                       size_t count, struct attn_error *error);
 
 /* The file of the tensor, its descriptor, and *offset and *bytes of what is read of it there. */
-int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor);
+int attn_tensor_extent(size_t *offset, size_t *bytes, const struct attn_tensor *tensor);
 
 /* As attn_gguf_model_check_type; of other files any configuration may be. */
 enum attn_status attn_checkpoint_check_type(const struct attn_checkpoint *checkpoint,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "basics/hash.h"
+#include "basics/mem.h"
 
 #define ABSENT SIZE_MAX /* in place of an array that the layer does not have */
 
@@ -63,16 +64,14 @@ static uint64_t hash_reals(uint64_t hash, const double *reals, size_t count)
     return hash;
 }
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 static uint64_t hash_rope(uint64_t hash, const struct attn_rope_spec *r)
 {
     const size_t sizes[] = {(size_t)r->type, r->dim, r->interleaved, r->truncate};
     const double reals[] = {
         r->theta,           r->factor,           r->attention_factor, r->original_max_position,
         r->low_freq_factor, r->high_freq_factor, r->beta_fast,        r->beta_slow};
-    hash = hash_sizes(hash, sizes, COUNT(sizes));
-    hash = hash_reals(hash, reals, COUNT(reals));
+    hash = hash_sizes(hash, sizes, ATTN_COUNT(sizes));
+    hash = hash_reals(hash, reals, ATTN_COUNT(reals));
     hash = hash_reals(hash, r->short_factor, r->dim / 2);
     return hash_reals(hash, r->long_factor, r->dim / 2);
 }
@@ -102,12 +101,12 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
     const double reals[] = {v->eps, scaling->beta, scaling->period,
                             s->position_bias.table_norm_eps};
     bool any = v->eps != 0 || scaling->period != 0;
-    for (size_t i = 0; i < COUNT(sizes); i++)
+    for (size_t i = 0; i < ATTN_COUNT(sizes); i++)
         any = any || sizes[i] != 0;
     if (!any)
         return hash;
-    hash = hash_sizes(hash, sizes, COUNT(sizes));
-    return hash_reals(hash, reals, COUNT(reals));
+    hash = hash_sizes(hash, sizes, ATTN_COUNT(sizes));
+    return hash_reals(hash, reals, ATTN_COUNT(reals));
 }
 
 /* Numbers of one layer or another, each hashed by itself where it is not 0, after its place. */
@@ -128,7 +127,7 @@ static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
                               s->gate_softplus,
                               s->gate_by_head,
                               s->rope.long_attention_factor};
-    for (size_t i = 0; i < COUNT(numbers); i++)
+    for (size_t i = 0; i < ATTN_COUNT(numbers); i++)
         if (numbers[i] != 0)
             hash = hash_real(attn_hash_word(hash, i), numbers[i]);
     return hash;
@@ -148,8 +147,8 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
                             b->max_distance,    b->bidirectional, (size_t)s->dtype,
                             (size_t)s->kv_dtype};
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
-    hash = hash_sizes(hash, sizes, COUNT(sizes));
-    hash = hash_reals(hash, reals, COUNT(reals));
+    hash = hash_sizes(hash, sizes, ATTN_COUNT(sizes));
+    hash = hash_reals(hash, reals, ATTN_COUNT(reals));
     return hash_numbers(hash_variants(hash_rope(hash, &s->rope), s), s);
 }
 
@@ -188,7 +187,7 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;
-    hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);
+    hash = hash_real(hash_sizes(hash, latent, ATTN_COUNT(latent)), m->norm_eps);
     for (size_t i = ATTN_MATRIX_KV_A; i <= ATTN_MATRIX_Q_A; i++)
         hash = m->bias ? hash_matrix(hash, &layer->matrices[i], weights)
                        : hash_weights(hash, &layer->matrices[i], weights);
@@ -198,7 +197,7 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         return hash;
     const size_t index[] = {m->index.num_heads, m->index.head_dim, m->index.topk,
                             m->index.interleaved};
-    hash = hash_sizes(hash, index, COUNT(index));
+    hash = hash_sizes(hash, index, ATTN_COUNT(index));
     for (size_t i = ATTN_MATRIX_INDEX_Q; i <= ATTN_MATRIX_INDEX_W; i++)
         hash = hash_weights(hash, &layer->matrices[i], weights);
     hash = hash_floats(hash, layer->index_norm, m->index.head_dim);

@@ -1,7 +1,7 @@
 /* linear.c: projections with packed weights on all threads.
  *
  * Consecutive projections of the same rows form a group, whose panels are numbered side by side.  A
- * group is partitioned into pieces, rows by panels, and a piece is one task of the pool. */
+ * group is partitioned into tasks of the pool, rows by panels. */
 #include "layers/linear.h"
 
 #include <string.h>
@@ -19,8 +19,8 @@ struct project_context {
     bool invariant;
     float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
     size_t groups;  /* of the projections */
-    /* Pieces of each group, where all have as many and the same number of projections; else 0. */
-    size_t pieces_each;
+    /* Tasks of each group, where all have as many and the same number of projections; else 0. */
+    size_t tasks_each;
 };
 
 /* Consecutive projections of the same rows, as of q, k and v: their columns are numbered side by
@@ -44,28 +44,28 @@ static struct group group_of(const struct project_context *context,
     return group;
 }
 
-/* A group is partitioned into pieces: ranges of rows by ranges of columns.  An element is summed in
- * the same order in any piece, so the partition is a matter of speed alone.  Each piece copies its
+/* A group is partitioned into tasks: ranges of rows by ranges of columns.  An element is summed in
+ * the same order in any task, so the partition is a matter of speed alone.  Each task copies its
  * rows for itself, once for all its projections, which costs as much as 10 to 40 columns; kernels
  * read few rows in place. */
 
 /* Rows of a group, at most, that kernels read in place (FEW_ROWS of AVX-512). */
 #define UNCOPIED_ROWS_MAX 6
 
-/* Pieces of a group that each thread is to have. */
-#define PIECES_PER_THREAD 4
+/* Tasks of a group that each thread is to have. */
+#define TASKS_PER_THREAD 4
 
-/* Columns of a piece, at least; a narrow group has fewer pieces for that. */
+/* Columns of a task, at least; a narrow group has fewer tasks for that. */
 #define GOOD_COLUMNS 512
 
-/* Columns of a piece, at least, where a thread would otherwise have no piece. */
+/* Columns of a task, at least, where a thread would otherwise have no task. */
 #define LEAST_COLUMNS 256
 
-/* Columns of a piece, at most, roughly. */
+/* Columns of a task, at most, roughly. */
 #define MOST_COLUMNS 4096
 
-/* PIECES_PER_THREAD for a group of uncopied rows. */
-#define UNCOPIED_PIECES_PER_THREAD 16
+/* TASKS_PER_THREAD for a group of uncopied rows. */
+#define UNCOPIED_TASKS_PER_THREAD 16
 
 /* GOOD_COLUMNS and LEAST_COLUMNS for a group of uncopied rows. */
 #define UNCOPIED_LEAST_COLUMNS 64
@@ -74,61 +74,67 @@ static struct group group_of(const struct project_context *context,
 #define PAUSE_PANELS 16
 
 struct partition {
-    size_t rows, panels; /* of a piece */
-    size_t count;        /* pieces of the group */
-    size_t across;       /* pieces side by side in a range of rows */
+    size_t rows, panels; /* of a task */
+    size_t count;        /* tasks of the group */
+    size_t across;       /* tasks side by side in a range of rows */
 };
 
-/* OpenBLAS may sum an element in another order in a product of another shape, so pieces for it are
+/* OpenBLAS may sum an element in another order in a product of another shape, so tasks for it are
  * the same for every number of threads. */
-#define GEMM_ROWS 512 /* of a piece */
+#define GEMM_ROWS 512 /* of a task */
 
-/* Pieces that a projection's columns are divided into, if each has LEAST_GEMM_PANELS. */
-#define GEMM_PIECES 4
+/* Tasks that a projection's columns are divided into, if each has LEAST_GEMM_PANELS. */
+#define GEMM_TASKS 4
 #define LEAST_GEMM_PANELS 2
 
 static struct partition partition_for_gemm(const struct group *group)
 {
-    const size_t wanted = attn_max(group->panels / GEMM_PIECES, LEAST_GEMM_PANELS);
+    const size_t wanted = attn_max(group->panels / GEMM_TASKS, LEAST_GEMM_PANELS);
     struct partition part = {.rows = GEMM_ROWS, .panels = attn_min(wanted, ATTN_GEMM_PANELS)};
     part.across = attn_ceil_div(group->panels, part.panels);
     part.count = part.across * attn_ceil_div(group->projections->rows, part.rows);
     return part;
 }
 
+/* Tasks side by side in each of the `down` ranges of rows of a group. */
+static size_t tasks_across(const struct project_context *context, const struct group *group,
+                           size_t down)
+{
+    const size_t out = group->panels * ATTN_PANEL, fewest = out / MOST_COLUMNS;
+    const size_t threads = attn_pool_threads(context->engine->pool);
+    const bool uncopied = group->projections->rows <= UNCOPIED_ROWS_MAX;
+    const size_t each = uncopied ? UNCOPIED_TASKS_PER_THREAD : TASKS_PER_THREAD;
+    const size_t good = out / (uncopied ? UNCOPIED_LEAST_COLUMNS : GOOD_COLUMNS);
+    const size_t most = out / (uncopied ? UNCOPIED_LEAST_COLUMNS : LEAST_COLUMNS);
+    if (context->groups >= TASKS_PER_THREAD * threads) /* tasks enough by themselves */
+        return attn_max(fewest, 1);
+    const size_t wanted = attn_min(attn_ceil_div(each * threads, down), attn_max(good, 1));
+    const size_t across = attn_max(wanted, fewest);
+    if (down % threads == 0)
+        return across;
+    /* A multiple of the threads: none waits while another computes the last task. */
+    return across < threads ? attn_min(threads, attn_max(most, 1)) : across - across % threads;
+}
+
 static struct partition partition_group(const struct project_context *context,
                                         const struct group *group)
 {
-    const struct attn_engine *engine = context->engine;
     if (group->gemm)
         return partition_for_gemm(group);
-    const size_t rows = group->projections->rows, out = group->panels * ATTN_PANEL;
-    const size_t threads = attn_pool_threads(engine->pool);
-    const bool uncopied = rows <= UNCOPIED_ROWS_MAX;
-    struct partition part;
+    const size_t rows = group->projections->rows;
+    const size_t threads = attn_pool_threads(context->engine->pool);
     size_t down = attn_ceil_div(rows, ATTN_PRODUCT_ROWS);
-    if (down > threads) /* a multiple of the threads: else more pieces across would copy the rows */
+    if (down > threads) /* a multiple of the threads: else more tasks across would copy the rows */
         down += (threads - down % threads) % threads;
-    size_t wanted =
-        attn_ceil_div((uncopied ? UNCOPIED_PIECES_PER_THREAD : PIECES_PER_THREAD) * threads, down);
-    size_t good_across = attn_max(out / (uncopied ? UNCOPIED_LEAST_COLUMNS : GOOD_COLUMNS), 1);
-    size_t most_across = attn_max(out / (uncopied ? UNCOPIED_LEAST_COLUMNS : LEAST_COLUMNS), 1);
-    size_t across = attn_max(attn_min(wanted, good_across), out / MOST_COLUMNS);
-    const bool many = context->groups >= PIECES_PER_THREAD * threads; /* pieces enough by itself */
-    if (many)
-        across = attn_max(out / MOST_COLUMNS, 1);
-    /* A multiple of the threads: none waits while another computes the last piece. */
-    else if (down % threads != 0)
-        across = across < threads ? attn_min(threads, most_across) : across - across % threads;
-    part.rows = attn_ceil_div(rows, down);
-    part.panels = attn_ceil_div(group->panels, across);
+    struct partition part = {.rows = attn_ceil_div(rows, down)};
+    part.panels = attn_ceil_div(group->panels, tasks_across(context, group, down));
     part.across = attn_ceil_div(group->panels, part.panels);
     part.count = part.across * attn_ceil_div(rows, part.rows);
     return part;
 }
 
 /* Some rows of a group by some of its panels. */
-struct piece {
+struct task {
     const struct project_context *context;
     struct group group;
     size_t row, rows, panel, panels;
@@ -146,40 +152,39 @@ static const struct attn_projection *projection_of(const struct group *group, si
 }
 
 /* The weights of a panel of the group in the range of inputs from i on. */
-static const float *weights_of(const struct piece *piece, size_t panel, size_t i)
+static const float *weights_of(const struct task *task, size_t panel, size_t i)
 {
-    const struct attn_linear *linear = projection_of(&piece->group, &panel)->linear;
+    const struct attn_linear *linear = projection_of(&task->group, &panel)->linear;
     return (const float *)linear->panels + attn_linear_word(linear, panel, i);
 }
 
-/* The weights that the piece reads after inputs [i, i + k) of all panels before `panel`; NULL at
+/* The weights that the task reads after inputs [i, i + k) of all panels before `panel`; NULL at
  * its end. */
-static const float *weights_after(const struct piece *piece, size_t panel, size_t i, size_t k)
+static const float *weights_after(const struct task *task, size_t panel, size_t i, size_t k)
 {
-    if (panel < piece->panel + piece->panels)
-        return weights_of(piece, panel, i);
-    return i + k < attn_projection_end(piece->group.projections)
-               ? weights_of(piece, piece->panel, i + k)
+    if (panel < task->panel + task->panels)
+        return weights_of(task, panel, i);
+    return i + k < attn_projection_end(task->group.projections)
+               ? weights_of(task, task->panel, i + k)
                : NULL;
 }
 
 /* The part of a projection that adds inputs [i, i + k) to its columns [first, first + n), still
  * without weights; of wide rows the high plane. */
-static struct attn_projection_part part_of(const struct piece *piece,
-                                           const struct attn_projection *p, size_t first, size_t n,
-                                           size_t i, size_t k)
+static struct attn_projection_part part_of(const struct task *task, const struct attn_projection *p,
+                                           size_t first, size_t n, size_t i, size_t k)
 {
-    const struct project_context *context = piece->context;
+    const struct project_context *context = task->context;
     const struct attn_linear *linear = p->linear;
     struct attn_projection_part part = {
-        .y = p->y + piece->row * p->ldy + first,
+        .y = p->y + task->row * p->ldy + first,
         .addend = linear->bias != NULL && p->count == 0 ? linear->bias + first : NULL,
-        .x = p->x + piece->row * p->ldx + (i - p->first),
-        .scratch = context->scratch + piece->thread * ATTN_SCRATCH_FLOATS,
+        .x = p->x + task->row * p->ldx + (i - p->first),
+        .scratch = context->scratch + task->thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
         .ldx = p->ldx,
         .ldpanel = attn_linear_range_words(linear, i) * ATTN_PANEL,
-        .rows = piece->rows,
+        .rows = task->rows,
         .k = k,
         .n = n,
     };
@@ -189,9 +194,9 @@ static struct attn_projection_part part_of(const struct piece *piece,
     }
     if (context->quantized != NULL) {
         const struct attn_quantized_rows *quantized = &context->quantized[p - context->projections];
-        part.x = quantized->x + piece->row * quantized->ldx + (i - p->first);
+        part.x = quantized->x + task->row * quantized->ldx + (i - p->first);
         part.ldx = quantized->ldx;
-        part.row_scale = quantized->scale + piece->row;
+        part.row_scale = quantized->scale + task->row;
         part.scale = linear->scale + first;
     }
     return part;
@@ -223,30 +228,30 @@ static void check_bounds(const struct attn_projection *p, const struct attn_proj
         atomic_store(p->beyond, true);
 }
 
-/* Adds the inputs [i, i + k) to all columns of a piece, PAUSE_PANELS panels at a time. */
-static void run_range(const struct piece *piece, size_t i, size_t k)
+/* Adds the inputs [i, i + k) to all columns of a task, PAUSE_PANELS panels at a time. */
+static void run_range(const struct task *task, size_t i, size_t k)
 {
-    const struct attn_engine *engine = piece->context->engine;
-    const size_t end = piece->panel + piece->panels;
-    for (size_t panel = piece->panel, panels; panel < end; panel += panels) {
+    const struct attn_engine *engine = task->context->engine;
+    const size_t end = task->panel + task->panels;
+    for (size_t panel = task->panel, panels; panel < end; panel += panels) {
         size_t own = panel;
-        const struct attn_projection *p = projection_of(&piece->group, &own);
+        const struct attn_projection *p = projection_of(&task->group, &own);
         const struct attn_linear *linear = p->linear;
         panels =
             attn_min(attn_min(end - panel, PAUSE_PANELS), attn_linear_panels(linear->out) - own);
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
-        struct attn_projection_part part = part_of(piece, p, own * ATTN_PANEL, n, i, k);
-        part.w = weights_of(piece, panel, i);
-        part.next_w = weights_after(piece, panel + panels, i, k);
-        part.rows_copied = panel > piece->panel && !linear->wide_rows;
-        attn_pool_pause(engine->pool, piece->thread);
-        if (piece->group.gemm)
+        struct attn_projection_part part = part_of(task, p, own * ATTN_PANEL, n, i, k);
+        part.w = weights_of(task, panel, i);
+        part.next_w = weights_after(task, panel + panels, i, k);
+        part.rows_copied = panel > task->panel && !linear->wide_rows;
+        attn_pool_pause(engine->pool, task->thread);
+        if (task->group.gemm)
             attn_gemm_project(&engine->gemm, &part, linear->dtype,
                               engine->kernels.bf16_rounds_rows);
         else
             engine->kernels.project[linear->dtype](&part);
         if (linear->wide_rows) {
-            const struct attn_projection_part low = low_part(piece->context, p, &part);
+            const struct attn_projection_part low = low_part(task->context, p, &part);
             engine->kernels.project[linear->dtype](&low);
         }
         if (p->beyond != NULL && i + k == attn_projection_end(p))
@@ -254,15 +259,15 @@ static void run_range(const struct piece *piece, size_t i, size_t k)
     }
 }
 
-/* Task i computes piece i, counted through all groups. */
+/* Task i, counted through all groups. */
 static void project_task(void *argument, size_t i, unsigned thread)
 {
     const struct project_context *context = argument;
     const struct attn_projection *end = context->projections + context->count;
-    size_t before = 0; /* projections of groups before that of the piece */
-    if (context->pieces_each > 0) {
-        before = i / context->pieces_each * (context->count / context->groups);
-        i %= context->pieces_each;
+    size_t before = 0; /* projections of groups before that of the task */
+    if (context->tasks_each > 0) {
+        before = i / context->tasks_each * (context->count / context->groups);
+        i %= context->tasks_each;
     }
     struct group group = group_of(context, context->projections + before, context->count - before);
     struct partition part = partition_group(context, &group);
@@ -272,25 +277,25 @@ static void project_task(void *argument, size_t i, unsigned thread)
                          (size_t)(end - group.projections) - group.count);
         part = partition_group(context, &group);
     }
-    struct piece piece = {.context = context,
-                          .group = group,
-                          .row = i / part.across * part.rows,
-                          .panel = i % part.across * part.panels,
-                          .thread = thread};
-    piece.rows = attn_min(part.rows, group.projections->rows - piece.row);
-    piece.panels = attn_min(part.panels, group.panels - piece.panel);
+    struct task task = {.context = context,
+                        .group = group,
+                        .row = i / part.across * part.rows,
+                        .panel = i % part.across * part.panels,
+                        .thread = thread};
+    task.rows = attn_min(part.rows, group.projections->rows - task.row);
+    task.panels = attn_min(part.panels, group.panels - task.panel);
     const size_t depth = attn_linear_range(group.projections->linear->dtype);
     for (size_t at = group.projections->first, k; at < attn_projection_end(group.projections);
          at += k) {
         k = attn_min(attn_projection_end(group.projections) - at, depth - at % depth);
-        run_range(&piece, at, k);
+        run_range(&task, at, k);
     }
 }
 
-/* Fills context->groups and pieces_each, and returns the pieces of all groups. */
-static size_t count_pieces(struct project_context *context)
+/* Fills context->groups and tasks_each, and returns the tasks of all groups. */
+static size_t count_tasks(struct project_context *context)
 {
-    size_t pieces = 0, p, first_count = 0, first_pieces = 0;
+    size_t tasks = 0, p, first_count = 0, first_tasks = 0;
     bool alike = true;
     context->groups = 0;
     for (p = 0; p < context->count; context->groups++)
@@ -300,14 +305,14 @@ static size_t count_pieces(struct project_context *context)
         const size_t count = partition_group(context, &group).count;
         if (p == 0) {
             first_count = group.count;
-            first_pieces = count;
+            first_tasks = count;
         }
-        alike = alike && group.count == first_count && count == first_pieces;
-        pieces += count;
+        alike = alike && group.count == first_count && count == first_tasks;
+        tasks += count;
         p += group.count;
     }
-    context->pieces_each = alike ? first_pieces : 0;
-    return pieces;
+    context->tasks_each = alike ? first_tasks : 0;
+    return tasks;
 }
 
 enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *projections,
@@ -323,6 +328,6 @@ enum attn_status attn_project(struct attn_engine *engine, const struct attn_proj
         if (context.quantized == NULL)
             return ATTN_NO_MEMORY;
     }
-    attn_pool_run(engine->pool, project_task, &context, count_pieces(&context));
+    attn_pool_run(engine->pool, project_task, &context, count_tasks(&context));
     return ATTN_OK;
 }

@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 
 /* A step of at most so many rows shares products with other steps (calls/decode.c). */
-#define ATTN_SHARED_ROWS 64
+#define ATTN_BATCHED_ROWS 64
 
 /* y = x w^T + bias */
 struct attn_linear {

@@ -46,15 +46,15 @@ bool attn_mla_pack_head(struct attn_layer *layer, const struct attn_linear *line
     const enum attn_dtype dtype = layer->spec.dtype;
     const size_t nope = attn_mla_nope(&layer->spec), rank = linear->in;
     struct attn_mla_head *head = &layer->mla_heads[h];
-    float *turned = scratch; /* [rank][nope] */
-    int8_t *integers = (int8_t *)(turned + rank * nope);
+    float *transposed = scratch; /* [rank][nope] */
+    int8_t *integers = (int8_t *)(transposed + rank * nope);
     if (linear == &layer->v)
         return pack_part(&head->v_up, rows, dtype, integers);
     for (size_t o = 0; o < rank; o++)
         for (size_t i = 0; i < nope; i++)
-            turned[o * nope + i] = rows[i * rank + o];
+            transposed[o * nope + i] = rows[i * rank + o];
     return pack_part(&head->k_up, rows, dtype, integers) &&
-           pack_part(&head->k_down, turned, dtype, integers);
+           pack_part(&head->k_down, transposed, dtype, integers);
 }
 
 bool attn_mla_shape_heads(struct attn_layer *layer)
@@ -150,7 +150,7 @@ static enum attn_status project_heads(struct attn_engine *engine, const struct a
 {
     const size_t heads = layer->spec.num_heads;
     struct attn_projection *products =
-        attn_workspace_take(&engine->workspace, heads, sizeof *products);
+        attn_workspace_alloc(&engine->workspace, heads, sizeof *products);
     if (products == NULL)
         return ATTN_NO_MEMORY;
     for (size_t h = 0; h < heads; h++) {
@@ -168,7 +168,7 @@ enum attn_status attn_mla_expand(struct attn_engine *engine, const struct attn_l
     const struct head_products keys = {latent, k, rank, 0, spec->head_dim, rows};
     const struct head_products values = {latent, v, rank, 0, spec->value_head_dim, rows};
     struct attn_projection *products =
-        attn_workspace_take(&engine->workspace, 2 * heads, sizeof *products);
+        attn_workspace_alloc(&engine->workspace, 2 * heads, sizeof *products);
     if (products == NULL)
         return ATTN_NO_MEMORY;
     for (size_t h = 0; h < heads; h++) {
@@ -190,8 +190,8 @@ enum attn_status attn_mla_absorb(struct attn_engine *engine, const struct attn_l
     return project_heads(engine, layer, offsetof(struct attn_mla_head, k_down), &all);
 }
 
-enum attn_status attn_mla_lift(struct attn_engine *engine, const struct attn_layer *layer, float *o,
-                               const float *sums, size_t rows)
+enum attn_status attn_mla_v_up_project(struct attn_engine *engine, const struct attn_layer *layer,
+                                       float *o, const float *sums, size_t rows)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const size_t heads = spec->num_heads, rank = spec->mla.kv_lora_rank;

@@ -90,9 +90,9 @@ ATTN_MUST_CHECK enum attn_status attn_mla_absorb(struct attn_engine *engine,
 
 /* The outputs of heads o [rows][H][Dv] of their weighted sums of latents [rows][H][R].
  * Error: ATTN_NO_MEMORY. */
-ATTN_MUST_CHECK enum attn_status attn_mla_lift(struct attn_engine *engine,
-                                               const struct attn_layer *layer, float *o,
-                                               const float *sums, size_t rows);
+ATTN_MUST_CHECK enum attn_status attn_mla_v_up_project(struct attn_engine *engine,
+                                                       const struct attn_layer *layer, float *o,
+                                                       const float *sums, size_t rows);
 
 /* Multiply-adds of a step of the absorbed form: attn_step_work. */
 size_t attn_mla_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys);

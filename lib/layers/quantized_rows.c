@@ -84,7 +84,7 @@ struct attn_quantized_rows *attn_quantize_rows(struct attn_engine *engine,
                                                size_t count)
 {
     struct attn_workspace *workspace = &engine->workspace;
-    struct attn_quantized_rows *all = attn_workspace_take(workspace, count, sizeof *all);
+    struct attn_quantized_rows *all = attn_workspace_alloc(workspace, count, sizeof *all);
     size_t tasks = 0;
     for (size_t p = 0; all != NULL && p < count; p++) {
         const size_t rows = projections[p].rows;
@@ -97,8 +97,8 @@ struct attn_quantized_rows *attn_quantize_rows(struct attn_engine *engine,
         *new = (struct attn_quantized_rows){.projection = &projections[p],
                                             .kernels = &engine->kernels};
         new->ldx = attn_ceil_div(attn_projection_inputs(&projections[p]), ATTN_ALIGN) * ATTN_ALIGN;
-        new->x = attn_workspace_take(workspace, attn_mul(all_rows, new->ldx), 1);
-        new->scale = attn_workspace_take(workspace, all_rows, sizeof(float));
+        new->x = attn_workspace_alloc(workspace, attn_mul(all_rows, new->ldx), 1);
+        new->scale = attn_workspace_alloc(workspace, all_rows, sizeof(float));
         if (new->x == NULL || new->scale == NULL)
             return NULL;
         new->task_end = tasks += attn_ceil_div(rows, QUANTIZE_ROWS);

@@ -147,7 +147,7 @@ struct destination {
     size_t head, tile, row, number; /* strides of a head, 64 rows, a row among them, a number */
 };
 
-static float *place(const struct destination *to, size_t head, size_t row, size_t number)
+static float *element(const struct destination *to, size_t head, size_t row, size_t number)
 {
     return to->data + head * to->head + row / ATTN_TILE * to->tile + row % ATTN_TILE * to->row +
            number * to->number;
@@ -167,7 +167,7 @@ static enum attn_status project(const struct destination *to, const struct attn_
                                  "rel_embeddings: row %zu is projected to %g, at most %g is "
                                  "allowed",
                                  r, (double)sum, (double)ATTN_MAX_MAGNITUDE);
-            *place(to, o / head_dim, r, o % head_dim) = sum;
+            *element(to, o / head_dim, r, o % head_dim) = sum;
         }
     return ATTN_OK;
 }

@@ -32,7 +32,7 @@
 #define NOTE_MAX 2048
 #define LINE_MAX_BYTES 96
 #define MAGIC "attnd weights 1"
-#define PIECE ((size_t)4 << 20) /* bytes written at a time */
+#define BUFFER_BYTES ((size_t)4 << 20) /* bytes written at a time */
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define VERIFIED "verified" /* the note's fact: compared with its checksum since the boot */
 
@@ -349,7 +349,7 @@ void attn_weights_writer_begin(struct attn_weights_writer *writer, int directory
     snprintf(writer->temporary, sizeof writer->temporary, "%s.part", name);
     attn_checksum_init(&writer->sum);
     errno = ENOMEM;
-    writer->buffer = attn_alloc_huge(PIECE, 1);
+    writer->buffer = attn_alloc_huge(BUFFER_BYTES, 1);
     if (writer->buffer != NULL)
         memset(writer->buffer, 0, ATTN_WEIGHTS_HEADER);
     else
@@ -392,7 +392,7 @@ static void flush(struct attn_weights_writer *writer)
 static void append(struct attn_weights_writer *writer, const char *bytes, size_t count)
 {
     while (count > 0 && writer->code == 0) {
-        const size_t part = attn_min(count, PIECE - writer->used);
+        const size_t part = attn_min(count, BUFFER_BYTES - writer->used);
         if (bytes != NULL)
             memcpy(writer->buffer + writer->used, bytes, part);
         else
@@ -400,7 +400,7 @@ static void append(struct attn_weights_writer *writer, const char *bytes, size_t
         bytes = bytes != NULL ? bytes + part : NULL;
         writer->used += part;
         count -= part;
-        if (writer->used == PIECE)
+        if (writer->used == BUFFER_BYTES)
             flush(writer);
     }
 }

@@ -1,11 +1,19 @@
-/* cgroup.c: walks the directories of control groups, v1 and v2. */
+/* cgroup.c: how many CPUs and how much memory the machine offers this process.
+ *
+ * A container's share shows in the limits of control groups, and that of CPUs in the affinity mask
+ * too.  Groups nest, and each may set less than its parents: the limit that holds is the least on
+ * the path from the process's own group up to the mount, in the hierarchy of v2 and in that of a v1
+ * controller.  A file that cannot be read sets no limit. */
 #include "machine/cgroup.h"
 
+#include <limits.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn_limits.h"
 #include "basics/mem.h"
 
 #define MAX_LINES 64
@@ -87,6 +95,8 @@ size_t attn_cgroup_least(const char *root, const char *controller,
     return least;
 }
 
+/* ---- Memory ---- */
+
 /* memory.max of v2, which is "max" without a limit, or v1's file, which then holds a number beyond
  * any machine. */
 static size_t directory_memory(const char *directory)
@@ -103,4 +113,41 @@ static size_t directory_memory(const char *directory)
 size_t attn_cgroup_memory(const char *root)
 {
     return attn_cgroup_least(root, "memory", directory_memory);
+}
+
+/* ---- CPUs ---- */
+
+/* The CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
+static unsigned quota_cpus(long quota, long period)
+{
+    if (quota <= 0 || period <= 0)
+        return UINT_MAX;
+    long cpus = quota / period + (quota % period != 0);
+    return cpus < UINT_MAX ? (unsigned)cpus : UINT_MAX;
+}
+
+/* The quota that one cgroup directory sets, by v2's file or v1's two. */
+static size_t directory_cpus(const char *directory)
+{
+    char line[64];
+    long quota = 0, period = 0;
+    if (attn_cgroup_line(line, sizeof line, directory, "cpu.max")) /* "max 100000" */
+        return sscanf(line, "%ld %ld", &quota, &period) == 2 ? quota_cpus(quota, period) : UINT_MAX;
+    if (!attn_cgroup_line(line, sizeof line, directory, "cpu.cfs_quota_us") ||
+        sscanf(line, "%ld", &quota) != 1)
+        return UINT_MAX;
+    if (!attn_cgroup_line(line, sizeof line, directory, "cpu.cfs_period_us") ||
+        sscanf(line, "%ld", &period) != 1)
+        return UINT_MAX;
+    return quota_cpus(quota, period);
+}
+
+/* The kernel refuses masks smaller than its own, so a machine of more than CPU_SETSIZE processors
+ * counts as CPU_SETSIZE. */
+unsigned attn_usable_cpus(void)
+{
+    cpu_set_t set;
+    const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+    const size_t affinity = known ? attn_max((size_t)CPU_COUNT(&set), 1) : CPU_SETSIZE;
+    return (unsigned)attn_min(affinity, attn_cgroup_least("", "cpu", directory_cpus));
 }

@@ -1,8 +1,4 @@
-/* cgroup.h: the limits that control groups set for this process.
- *
- * Groups nest, and each may set less than its parents: the limit that holds is the least on the
- * path from the process's own group up to the mount, in the hierarchy of v2 and in that of a v1
- * controller. */
+/* cgroup.h: the limits that control groups set for this process; attn_limits.h has the CPUs. */
 #ifndef ATTN_LIB_MACHINE_CGROUP_H
 #define ATTN_LIB_MACHINE_CGROUP_H
 

@@ -79,7 +79,7 @@ static bool is_cancelled(const struct lane *lane)
     return atomic_load_explicit(&lane->cancelled, memory_order_relaxed);
 }
 
-static void take_tasks(struct attn_pool *pool, unsigned which, unsigned thread)
+static void run_tasks(struct attn_pool *pool, unsigned which, unsigned thread)
 {
     struct lane *lane = &pool->lanes[which];
     size_t count = lane->count;
@@ -105,7 +105,7 @@ static bool try_join(struct worker *self, unsigned which)
         unsigned above = self->above;
         self->joined[which] = state >> 32;
         self->above = which + 1;
-        take_tasks(self->pool, which, self->thread);
+        run_tasks(self->pool, which, self->thread);
         self->above = above;
         atomic_fetch_sub(&lane->state, 1);
         return true;
@@ -227,7 +227,7 @@ void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, 
     uint64_t job = (atomic_load(&lane->state) >> 32) + 1;
     atomic_store(&lane->state, (job & UINT32_MAX) << 32 | STATE_OPEN);
     wake_sleepers(pool);
-    take_tasks(pool, which, 0);
+    run_tasks(pool, which, 0);
     atomic_fetch_and(&lane->state, ~STATE_OPEN);
     while ((atomic_load_explicit(&lane->state, memory_order_acquire) & STATE_ACTIVE) != 0) {
         pause_cpu();

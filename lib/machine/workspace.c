@@ -15,11 +15,11 @@ static bool add_chunk(struct attn_workspace *workspace, size_t size)
 {
     struct attn_chunk *chunk = NULL;
     const size_t bytes = attn_add(size, sizeof *chunk);
-    if (workspace->limit == 0 || attn_add(workspace->held, bytes) <= workspace->limit)
+    if (workspace->limit == 0 || attn_add(workspace->bytes, bytes) <= workspace->limit)
         chunk = attn_alloc_huge(1, bytes);
     if (chunk == NULL)
         return false;
-    workspace->held += bytes;
+    workspace->bytes += bytes;
     chunk->next = workspace->chunks;
     chunk->size = size;
     workspace->chunks = chunk;
@@ -27,7 +27,7 @@ static bool add_chunk(struct attn_workspace *workspace, size_t size)
     return true;
 }
 
-void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t size)
+void *attn_workspace_alloc(struct attn_workspace *workspace, size_t count, size_t size)
 {
     size_t bytes = attn_add(attn_mul(count, size), ATTN_ALIGN - 1);
     if (bytes == SIZE_MAX)
@@ -39,9 +39,8 @@ void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t
             return NULL;
         chunk = workspace->chunks;
     }
-    void *piece = chunk->data + workspace->used;
     workspace->used += bytes;
-    return piece;
+    return chunk->data + workspace->used - bytes;
 }
 
 struct attn_workspace_mark attn_workspace_get_mark(const struct attn_workspace *workspace)
@@ -49,14 +48,14 @@ struct attn_workspace_mark attn_workspace_get_mark(const struct attn_workspace *
     return (struct attn_workspace_mark){workspace->chunks, workspace->used};
 }
 
-/* The oldest chunk added after the mark stays, empty: the next pieces are likely to need it
- * again. */
+/* The oldest chunk added after the mark stays, empty: the next allocations are likely to
+ * need it again. */
 void attn_workspace_rewind(struct attn_workspace *workspace, struct attn_workspace_mark mark)
 {
     struct attn_chunk *chunk = workspace->chunks;
     while (chunk != mark.chunk && chunk->next != mark.chunk) {
         workspace->chunks = chunk->next;
-        workspace->held -= attn_add(chunk->size, sizeof *chunk);
+        workspace->bytes -= attn_add(chunk->size, sizeof *chunk);
         attn_free(chunk);
         chunk = workspace->chunks;
     }

@@ -1,8 +1,8 @@
 /* workspace.h: an arena for the memory of one computation, kept from call to call.
  *
- * Pieces are taken during a call and given back together at its end.  A call no larger than an
- * earlier one allocates nothing: reset joins the chunks that a call needed into one, which is kept
- * up to ATTN_WORKSPACE_KEEP bytes. */
+ * A call allocates from it, and all is given back together at its end.  A call no larger than an
+ * earlier one asks the system for nothing: reset joins the chunks that a call needed into one,
+ * which is kept up to ATTN_WORKSPACE_KEEP bytes. */
 #ifndef ATTN_LIB_MACHINE_WORKSPACE_H
 #define ATTN_LIB_MACHINE_WORKSPACE_H
 
@@ -17,15 +17,15 @@ struct attn_chunk;
 struct attn_workspace {
     struct attn_chunk *chunks; /* newest first */
     size_t used;               /* of the newest chunk */
-    size_t held;               /* bytes of all chunks */
-    size_t limit;              /* of `held`; 0: no limit */
+    size_t bytes;              /* of all chunks */
+    size_t limit;              /* of `bytes`; 0: no limit */
 };
 
-/* Takes count * size bytes, aligned to ATTN_ALIGN, contents unspecified; NULL where memory is short
- * or the limit would be passed. */
-void *attn_workspace_take(struct attn_workspace *workspace, size_t count, size_t size);
+/* Allocates count * size bytes, aligned to ATTN_ALIGN, contents unspecified; NULL where memory is
+ * short or the limit would be passed. */
+void *attn_workspace_alloc(struct attn_workspace *workspace, size_t count, size_t size);
 
-/* A point in the sequence of pieces that a call takes. */
+/* A point in the sequence of allocations of a call. */
 struct attn_workspace_mark {
     struct attn_chunk *chunk;
     size_t used;
@@ -33,11 +33,11 @@ struct attn_workspace_mark {
 
 struct attn_workspace_mark attn_workspace_get_mark(const struct attn_workspace *workspace);
 
-/* Gives back all pieces taken after the mark, before which at least one piece must have been
- * taken. */
+/* Gives back all that was allocated after the mark, before which something must have been
+ * allocated. */
 void attn_workspace_rewind(struct attn_workspace *workspace, struct attn_workspace_mark mark);
 
-/* Ends the call: gives back all pieces. */
+/* Ends the call: gives all back. */
 void attn_workspace_reset(struct attn_workspace *workspace);
 void attn_workspace_fini(struct attn_workspace *workspace);
 

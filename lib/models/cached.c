@@ -79,7 +79,7 @@ static void *write_array(void *context, void *array, size_t bytes)
     return array;
 }
 
-static void *place_array(void *context, void *array, size_t bytes)
+static void *map_array(void *context, void *array, size_t bytes)
 {
     char **next = context, *here = *next;
     (void)array;
@@ -111,7 +111,7 @@ static enum attn_status measure(size_t *out, const struct attn_model *model,
 }
 
 /* Makes all layers of the arrays that stand in `next`. */
-static enum attn_status place_layers(struct attn_model *model, char *next, struct attn_error *error)
+static enum attn_status map_layers(struct attn_model *model, char *next, struct attn_error *error)
 {
     for (size_t i = 0; i < model->num_resident; i++) {
         if (attn_model_weights_of(model, i) != i)
@@ -120,7 +120,7 @@ static enum attn_status place_layers(struct attn_model *model, char *next, struc
             attn_layer_init_packed(&model->layers[i], &model->specs[i], error);
         if (status != ATTN_OK)
             return status;
-        attn_layer_visit(&model->layers[i], place_array, &next);
+        attn_layer_visit(&model->layers[i], map_array, &next);
         if ((status = attn_layer_derive(&model->layers[i], error)) != ATTN_OK)
             return status;
     }
@@ -140,7 +140,7 @@ static enum attn_status use_file(struct attn_model *model, const struct cache *c
     model->directory = openat(cache->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     memcpy(model->weights_name, cache->name, sizeof model->weights_name);
     memcpy(model->fingerprint, model->mapped.fingerprint, sizeof model->fingerprint);
-    status = place_layers(model, model->mapped.memory + ATTN_WEIGHTS_HEADER, error);
+    status = map_layers(model, model->mapped.memory + ATTN_WEIGHTS_HEADER, error);
     if (status == ATTN_OK)
         attn_model_loaded(model);
     else
@@ -148,7 +148,7 @@ static enum attn_status use_file(struct attn_model *model, const struct cache *c
     return status;
 }
 
-static bool take_layer(void *context, struct attn_layer *layer)
+static bool write_layer(void *context, struct attn_layer *layer)
 {
     struct attn_weights_writer *writer = context;
     attn_layer_visit(layer, write_array, writer);
@@ -167,7 +167,7 @@ static enum attn_status write_file(int *code, struct attn_model *model, const st
     attn_weights_tidy(cache->directory, cache->label, cache->name);
     attn_weights_writer_begin(&writer, cache->directory, cache->name, cache->data);
     if (writer.code == 0)
-        status = attn_model_load_layers(model, take_layer, &writer, error);
+        status = attn_model_load_layers(model, write_layer, &writer, error);
     if (status == ATTN_OK && writer.code == 0 && make_key(&after, model, error) &&
         memcmp(after.key, cache->key, sizeof after.key) == 0)
         attn_weights_writer_end(&writer, cache->key, model->fingerprint);

@@ -39,10 +39,10 @@ size_t attn_model_weights_of(const struct attn_model *model, size_t resident);
 enum attn_status attn_model_check_weights(const struct attn_model *model, struct attn_error *error);
 
 /* Loads, hashes and packs every layer that has weights of its own, in order, and takes the
- * fingerprint.  Where `take` is given, each packed layer is handed to it; false ends the loading.
+ * fingerprint.  Where `loaded` is given, each packed layer is handed to it; false ends the loading.
  * No layer is resident after an error.  Errors: those of attn_model_load. */
-typedef bool attn_take_layer(void *context, struct attn_layer *layer);
-enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_layer *take,
+typedef bool attn_layer_loaded(void *context, struct attn_layer *layer);
+enum attn_status attn_model_load_layers(struct attn_model *model, attn_layer_loaded *loaded,
                                         void *context, struct attn_error *error);
 size_t attn_model_loading_threads(const struct attn_model *model); /* that it asks for */
 void attn_model_unload(struct attn_model *model); /* frees layers, and ends the mapping */

@@ -20,10 +20,10 @@
 #include "machine/pool.h"
 #include "models/internal.h"
 
-#define PIECE_FLOATS 65536 /* of a task that reads or packs, about; one panel at least */
-#define STRIP_PIECES 16    /* in a strip, at most */
+#define CHUNK_FLOATS 65536 /* of a task that reads or packs, about; one panel at least */
+#define STRIP_CHUNKS 16    /* in a strip, at most */
 #define BYTES_PER_THREAD ((size_t)1 << 20) /* of weights that are worth another thread */
-#define MAX_THREADS (1 + 2 * STRIP_PIECES) /* tasks of a strip: one hashes, others pack and read */
+#define MAX_THREADS (1 + 2 * STRIP_CHUNKS) /* tasks of a strip: one hashes, others pack and read */
 #define RANGES_PER_LAYER 16                /* tensors of matrices, at most */
 
 /* A load. */
@@ -63,7 +63,7 @@ struct matrix {
     const struct attn_weight_rows *rows; /* NULL: it stands whole */
     struct attn_layer *layer;            /* NULL: it is not packed by heads */
     enum attn_dtype dtype;               /* of the layer */
-    size_t piece_rows, strip_rows;
+    size_t chunk_rows, strip_rows;
     bool in_order;         /* its rows are read by one task */
     float *const *buffers; /* of the loading */
     char *scratch;         /* [threads][scratch_bytes] */
@@ -75,9 +75,9 @@ struct matrix {
 
 /* ---- A matrix ---- */
 
-static size_t pieces_of(const struct matrix *matrix, const struct strip *strip)
+static size_t chunks_of(const struct matrix *matrix, const struct strip *strip)
 {
-    return attn_ceil_div(strip->count, matrix->piece_rows);
+    return attn_ceil_div(strip->count, matrix->chunk_rows);
 }
 
 static struct strip strip_at(const struct matrix *matrix, size_t first)
@@ -91,17 +91,17 @@ static struct strip strip_at(const struct matrix *matrix, size_t first)
     };
 }
 
-static void pack_piece(struct matrix *matrix, size_t piece, unsigned thread)
+static void pack_chunk(struct matrix *matrix, size_t chunk, unsigned thread)
 {
     const struct strip *strip = &matrix->current;
-    const size_t row = piece * matrix->piece_rows;
+    const size_t row = chunk * matrix->chunk_rows;
     const float *rows = strip->x + row * matrix->linear->in;
     void *scratch = matrix->scratch + thread * matrix->scratch_bytes;
     if (matrix->layer == NULL)
         attn_linear_pack_rows(matrix->linear, rows, strip->first + row,
-                              attn_min(strip->count - row, matrix->piece_rows), scratch);
+                              attn_min(strip->count - row, matrix->chunk_rows), scratch);
     else if (!attn_mla_pack_head(matrix->layer, matrix->linear,
-                                 (strip->first + row) / matrix->piece_rows, rows, scratch))
+                                 (strip->first + row) / matrix->chunk_rows, rows, scratch))
         atomic_store(&matrix->lacks_memory, true);
 }
 
@@ -109,15 +109,15 @@ static size_t reading_tasks(const struct matrix *matrix)
 {
     if (matrix->rows == NULL || matrix->next.count == 0)
         return 0;
-    return matrix->in_order ? 1 : pieces_of(matrix, &matrix->next);
+    return matrix->in_order ? 1 : chunks_of(matrix, &matrix->next);
 }
 
-static void read_piece(struct matrix *matrix, size_t piece)
+static void read_chunk(struct matrix *matrix, size_t chunk)
 {
     const struct strip *strip = &matrix->next;
-    const size_t row = piece * matrix->piece_rows;
+    const size_t row = chunk * matrix->chunk_rows;
     const size_t count =
-        matrix->in_order ? strip->count : attn_min(strip->count - row, matrix->piece_rows);
+        matrix->in_order ? strip->count : attn_min(strip->count - row, matrix->chunk_rows);
     if (attn_weight_rows_read(strip->x + row * matrix->linear->in, matrix->rows, strip->first + row,
                               count, NULL) != ATTN_OK)
         atomic_store(&matrix->failed, true);
@@ -129,25 +129,25 @@ static void run_task(void *context, size_t i, unsigned thread)
 {
     struct matrix *matrix = context;
     const struct strip *current = &matrix->current;
-    const size_t pieces = pieces_of(matrix, current), first = reading_tasks(matrix) == 1;
+    const size_t chunks = chunks_of(matrix, current), first = reading_tasks(matrix) == 1;
     if (current->count == 0 || i < first)
-        read_piece(matrix, i);
+        read_chunk(matrix, i);
     else if ((i -= first) == 0)
         matrix->hash =
             attn_hash_floats(matrix->hash, current->x, current->count * matrix->linear->in);
-    else if (i <= pieces)
-        pack_piece(matrix, i - 1, thread);
+    else if (i <= chunks)
+        pack_chunk(matrix, i - 1, thread);
     else
-        read_piece(matrix, i - 1 - pieces);
+        read_chunk(matrix, i - 1 - chunks);
 }
 
-/* Rows of a piece: whole panels, and whole heads where rows are gathered; or a head. */
-static size_t rows_of_piece(const struct matrix *matrix)
+/* Rows of a chunk: whole panels, and whole heads where rows are gathered; or a head. */
+static size_t rows_of_chunk(const struct matrix *matrix)
 {
     if (matrix->layer != NULL)
         return attn_mla_head_rows(matrix->layer, matrix->linear);
     const size_t least = ATTN_PANEL * matrix->linear->in;
-    const size_t panels = attn_max(PIECE_FLOATS / least, 1);
+    const size_t panels = attn_max(CHUNK_FLOATS / least, 1);
     const size_t head = matrix->rows != NULL ? matrix->rows->head : 0;
     size_t rows = panels * ATTN_PANEL;
     while (head > 0 && rows % head != 0)
@@ -155,19 +155,19 @@ static size_t rows_of_piece(const struct matrix *matrix)
     return rows;
 }
 
-/* Sets the rows of a piece and of a strip, which of a matrix that stands whole is all of it.
- * Pieces of weights whose codes lie in columns are larger than others, the strip is not. */
+/* Sets the rows of a chunk and of a strip, which of a matrix that stands whole is all of it.
+ * Chunks of weights whose codes lie in columns are larger than others, the strip is not. */
 static void divide(struct matrix *matrix)
 {
     const struct attn_weight_rows *rows = matrix->rows;
-    const size_t out = matrix->linear->out, piece = rows_of_piece(matrix);
-    size_t pieces = 1;
+    const size_t out = matrix->linear->out, chunk = rows_of_chunk(matrix);
+    size_t chunks = 1;
     if (matrix->layer == NULL && rows != NULL && rows->tensor.quantized != NULL)
-        pieces = attn_min(STRIP_PIECES,
-                          attn_ceil_div(attn_quantized_rows(rows->tensor.quantized), piece));
-    matrix->piece_rows = pieces * piece;
+        chunks = attn_min(STRIP_CHUNKS,
+                          attn_ceil_div(attn_quantized_rows(rows->tensor.quantized), chunk));
+    matrix->chunk_rows = chunks * chunk;
     matrix->strip_rows =
-        rows == NULL ? out : attn_min(out, STRIP_PIECES / pieces * matrix->piece_rows);
+        rows == NULL ? out : attn_min(out, STRIP_CHUNKS / chunks * matrix->chunk_rows);
 }
 
 static bool open_matrix(struct matrix *matrix, const struct layer_load *load)
@@ -211,7 +211,7 @@ static enum attn_status run_strip(struct matrix *matrix, struct loading *loading
     const struct attn_tensor_entry *entry =
         matrix->rows != NULL ? matrix->rows->tensor.entry : NULL;
     const size_t in = matrix->linear->in;
-    const size_t packing = current->count > 0 ? 1 + pieces_of(matrix, current) : 0;
+    const size_t packing = current->count > 0 ? 1 + chunks_of(matrix, current) : 0;
     attn_read_ahead_advance(&loading->ahead,
                             entry != NULL ? next->count * in * entry->dtype->bits / 8 : 0);
     attn_pool_run(loading->pool, run_task, matrix, packing + reading_tasks(matrix));
@@ -378,7 +378,7 @@ void attn_model_unload(struct attn_model *model)
     attn_weights_file_close(&model->mapped);
 }
 
-enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_layer *take,
+enum attn_status attn_model_load_layers(struct attn_model *model, attn_layer_loaded *loaded,
                                         void *context, struct attn_error *error)
 {
     uint64_t hash = 0;
@@ -390,7 +390,7 @@ enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_laye
             continue;
         loading.is_last = i + 1 == model->num_resident;
         status = load_resident(&hash, &loading, i, error);
-        if (status == ATTN_OK && take != NULL && !take(context, &model->layers[i]))
+        if (status == ATTN_OK && loaded != NULL && !loaded(context, &model->layers[i]))
             break;
     }
     attn_pool_close(loading.pool);

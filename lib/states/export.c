@@ -2,8 +2,8 @@
  *
  * The header is made first, with room for the checksum.  Rows are then read in the order of the
  * file, [G][L][..] of each tensor, and summed up at once, so an export takes no memory but its
- * header's.  The header is the last piece, with the checksum in it, though its place in the file is
- * the first. */
+ * header's.  The header is the last piece, with the checksum in it, though the file begins with
+ * it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static enum attn_status copy_notes(struct attn_export *export, const struct attn
     return ATTN_OK;
 }
 
-static enum attn_status take_notes(struct attn_export *export, const struct attn_note *notes,
+static enum attn_status make_notes(struct attn_export *export, const struct attn_note *notes,
                                    size_t count, struct attn_error *error)
 {
     if (count > ATTN_MAX_NOTES)
@@ -230,7 +230,7 @@ enum attn_status attn_export_open(struct attn_export **out, const struct attn_ca
     attn_checksum_init(&export->sum);
     enum attn_status status = read_lengths(export, error);
     if (status == ATTN_OK)
-        status = take_notes(export, notes, num_notes, error);
+        status = make_notes(export, notes, num_notes, error);
     if (status == ATTN_OK)
         status = make_header(export, error);
     skip_empty(export);
@@ -329,21 +329,21 @@ static size_t read_piece(char *out, struct attn_export *export, size_t room)
     return done;
 }
 
-/* The place of the next piece in the file. */
-static size_t place_of(const struct attn_export *export)
+/* The offset of the next piece in the file. */
+static size_t file_offset(const struct attn_export *export)
 {
     return export->layer < export->num_layers ? export->header_bytes + export->data_read
                                               : export->header_read;
 }
 
-size_t attn_export_piece(size_t *place, void *out, struct attn_export *export, size_t room)
+size_t attn_export_piece(size_t *offset, void *out, struct attn_export *export, size_t room)
 {
-    *place = place_of(export);
+    *offset = file_offset(export);
     return read_piece(out, export, room);
 }
 
 bool attn_export_run(struct attn_export *export, void *out, size_t budget)
 {
-    (void)read_piece((char *)out + place_of(export), export, budget);
+    (void)read_piece((char *)out + file_offset(export), export, budget);
     return export->header_read < export->header_bytes;
 }

@@ -17,12 +17,19 @@
 #define VERIFY_BYTES ((size_t)256 << 10) /* read at a time */
 #define FORMATS "attn-cache-"            /* the name of each format begins so */
 
+/* Which blocks of a layer the import is to share. */
+struct share {
+    size_t layer;                  /* index among the resident ones */
+    const struct attn_cache *from; /* of the same model and pool */
+    size_t blocks; /* those before this index, of blocks of both; 0: none is left to share */
+};
+
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
-    struct attn_import_share *shares; /* [num_shares] of a layer in the order of blocks */
+    struct share *shares; /* [num_shares] of a layer in the order of blocks */
     size_t num_shares, shares_capacity;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
     const size_t *ends; /* of a cache that has its lengths: what is filled, by layer; or NULL */
@@ -238,10 +245,105 @@ size_t attn_import_cache_bytes(const struct attn_import *import)
     return bytes;
 }
 
+/* ---- Sharing blocks with a cache that was imported before --------------------------------------
+ *
+ * One block can hold the tokens of two caches where the tokens of one are the first tokens of the
+ * other, since a cache shows no slot beyond its own length.  The caller names the cache and the
+ * number of blocks.  Whether both caches hold the same tokens is verified here, token by token, so
+ * that a wrong name costs memory and never a bit.
+ *
+ * A fork may end within a block in which its parent goes on, and may be imported before its parent.
+ * So a block that an import fills counts its tokens (attn_block.tokens), whichever of its caches
+ * shows them.  A longer cache that shares the block later compares that many tokens and writes the
+ * rest after them.  A step that writes to a block sets its count to 0, and no import shares the
+ * block from then on. */
+
+/* Tokens that are to be written to a block. */
+struct tokens {
+    const struct attn_layer_spec *spec;
+    size_t count;
+    const float *key, *value; /* [G][count][D], [G][count][Dv] */
+};
+
+static bool has_token(const struct attn_block *block, const struct tokens *tokens, size_t i)
+{
+    const struct attn_layer_spec *s = tokens->spec;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(s);
+    const size_t d = sizes.key, dv = sizes.value;
+    float key[ATTN_MAX_HEAD_DIM], value[ATTN_MAX_HEAD_DIM];
+    for (size_t g = 0; g < sizes.heads; g++) {
+        size_t row = g * tokens->count + i;
+        struct attn_tile tile;
+        attn_block_tile(&tile, block, s, g);
+        attn_tile_get(key, value, &tile, i, d, dv);
+        if (memcmp(key, tokens->key + row * d, d * sizeof *key) != 0 ||
+            memcmp(value, tokens->value + row * dv, dv * sizeof *value) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Whether the first tokens of the block and of `tokens` are the same, as far as both go. */
+static bool agrees(const struct attn_block *block, const struct tokens *tokens)
+{
+    size_t both = attn_min(block->tokens, tokens->count);
+    for (size_t i = 0; i < both; i++)
+        if (!has_token(block, tokens, i))
+            return false;
+    return both > 0;
+}
+
+/* Adds the block to the cache, and to the block the tokens that it does not have yet. */
+static enum attn_status append_shared(struct attn_block *block, const struct tokens *tokens,
+                                      struct attn_cache *cache, size_t layer,
+                                      struct attn_error *error)
+{
+    enum attn_status status =
+        attn_cache_check_rows(tokens->spec, tokens->count, tokens->key, tokens->value, error);
+    if (status == ATTN_OK)
+        status = attn_cache_share_block(cache, layer, block, error);
+    if (status == ATTN_OK)
+        status =
+            attn_cache_put_rows(cache, layer, tokens->count, attn_min(block->tokens, tokens->count),
+                                tokens->key, tokens->value, error);
+    if (status == ATTN_OK && tokens->count > block->tokens)
+        block->tokens = (unsigned)tokens->count;
+    return status;
+}
+
+/* attn_cache_write of up to ATTN_TILE tokens to a layer whose length is a multiple of that.  The
+ * cache shares the block of `share` where that block holds the same tokens; else it takes a block
+ * of its own, and so do all writes after this one, unless a window of `from` has forgotten it. */
+static enum attn_status write_tokens(struct share *share, struct attn_cache *cache, size_t layer,
+                                     size_t count, const float *key, const float *value,
+                                     struct attn_error *error)
+{
+    const struct tokens tokens = {attn_model_layer(attn_cache_model(cache), layer), count, key,
+                                  value};
+    size_t index = attn_cache_length(cache, layer) / ATTN_TILE;
+    if (count == 0)
+        return ATTN_OK;
+    if (attn_cache_shares_layer(cache, layer))
+        return attn_cache_write(cache, layer, count, key, value, error);
+    if (index < share->blocks) {
+        const struct attn_cache_view from = attn_cache_view(share->from, layer);
+        struct attn_block *block = index >= from.first ? from.blocks[index - from.first] : NULL;
+        if (block != NULL && agrees(block, &tokens))
+            return append_shared(block, &tokens, cache, layer, error);
+        if (block != NULL)
+            share->blocks = 0;
+    }
+    enum attn_status status = attn_cache_write(cache, layer, count, key, value, error);
+    const struct attn_cache_view own = attn_cache_view(cache, layer);
+    if (status == ATTN_OK)
+        own.blocks[index - own.first]->tokens = (unsigned)count;
+    return status;
+}
+
 static bool grow_shares(struct attn_import *import)
 {
     const size_t capacity = attn_max(2 * import->shares_capacity, import->num_layers);
-    struct attn_import_share *shares = attn_calloc(capacity, sizeof *shares);
+    struct share *shares = attn_calloc(capacity, sizeof *shares);
     if (shares == NULL)
         return false;
     if (import->num_shares > 0)
@@ -265,8 +367,7 @@ enum attn_status attn_import_share_blocks(struct attn_import *import, size_t lay
     if (import->num_shares == import->shares_capacity && !grow_shares(import))
         return attn_fail_memory(error, import->num_shares * sizeof *import->shares);
     most += attn_cache_first(from, layer) / ATTN_TILE;
-    import->shares[import->num_shares++] =
-        (struct attn_import_share){i, from, attn_min(blocks, most)};
+    import->shares[import->num_shares++] = (struct share){i, from, attn_min(blocks, most)};
     return ATTN_OK;
 }
 
@@ -399,16 +500,16 @@ static enum attn_status write_piece(struct attn_import *import, size_t count, co
                                     const float *value, struct attn_error *error)
 {
     const size_t layer = import->layers[import->layer].layer;
-    const size_t place = attn_cache_length(import->cache, layer) / ATTN_TILE;
+    const size_t index = attn_cache_length(import->cache, layer) / ATTN_TILE;
     if (import->ends != NULL)
         return attn_cache_fill_rows(import->cache, layer,
                                     import->layers[import->layer].first + import->token, count, key,
                                     value, error);
-    struct attn_import_share none = {0}, *share = &none;
+    struct share none = {0}, *share = &none;
     for (size_t i = 0; i < import->num_shares && share == &none; i++)
-        if (import->shares[i].layer == import->layer && place < import->shares[i].blocks)
+        if (import->shares[i].layer == import->layer && index < import->shares[i].blocks)
             share = &import->shares[i];
-    return attn_import_share_write(share, import->cache, layer, count, key, value, error);
+    return write_tokens(share, import->cache, layer, count, key, value, error);
 }
 
 /* The tokens of the current layer to be copied, from the first in the file on; goes past those that

@@ -3,7 +3,6 @@
  * A body has one of three forms: rows for a layer (self- or cross-attention), query, key and value
  * without weights, or either of them for a session.  The first two are computed here, as a whole.
  * The third becomes one item of a job, as in /decode (steps.c). */
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "app.h"

@@ -40,13 +40,12 @@ static const struct srv_job_type many_type = {.encode = write_many};
  * there, each for itself. */
 static enum srv_error_code check_list_header(const struct srv_job *job, struct srv_error *error)
 {
-    enum srv_error_code code = SRV_OK;
-    for (size_t i = 0; i < job->call.num_sequences; i++) {
-        code = srv_job_check_session_header(job, job->call.sequences[i].session_id, error);
-        if (code == SRV_OK)
+    for (size_t i = 0; i < job->call.num_sequences; i++)
+        if (srv_job_check_session_header(job, job->call.sequences[i].session_id, error) == SRV_OK) {
+            error->code = SRV_OK; /* also where an item before it was another session's */
             break;
-    }
-    return code;
+        }
+    return error->code;
 }
 
 static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *error)

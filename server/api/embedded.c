@@ -7,10 +7,8 @@
 #include "api/endpoints.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/checksum.h"
-#include "wire/coding.h"
 
 #define TRAILER 8 /* CRC-32 and length of the expanded file, which end a member of gzip */
 
@@ -25,14 +23,12 @@ static uint32_t tag_of(const struct srv_embedded *file)
     return tag != 0 ? tag : 1;
 }
 
-static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
-
 /* Makes the file the reply's body, as it stands in the tree. */
 static enum srv_error_code expand(struct srv_request *request, const struct srv_embedded *file,
                                   struct srv_error *error)
 {
     const struct srv_decompress_limits limits = {
-        .most = SRV_EMBEDDED_MAX_BYTES, .grant = charge, .context = request};
+        .most = SRV_EMBEDDED_MAX_BYTES, .grant = srv_request_charge, .context = request};
     struct srv_buffer *body = &request->reply.body;
     char *plain;
     size_t length;
@@ -51,10 +47,10 @@ void srv_reply_embedded(struct srv_request *request, const struct srv_embedded *
 {
     struct srv_reply *reply = &request->reply;
     struct srv_error error = {0};
-    const char *held = request->held_tags;
+    const char *known = request->if_none_match;
     char tag[SRV_TAG_SIZE];
     if (request->accepted == SRV_GZIP) {
-        srv_buffer_hold(&reply->body, file->bytes, file->length);
+        srv_buffer_wrap(&reply->body, file->bytes, file->length);
         reply->coding = SRV_GZIP;
     } else if (expand(request, file, &error) != SRV_OK) {
         srv_reply_error(request, &error);
@@ -66,7 +62,7 @@ void srv_reply_embedded(struct srv_request *request, const struct srv_embedded *
     reply->fields = file->fields;
     srv_reply_status(request, 200);
     srv_reply_write_tag(tag, reply);
-    if (held != NULL && (strcmp(held, "*") == 0 || strstr(held, tag + 2) != NULL)) {
+    if (known != NULL && (strcmp(known, "*") == 0 || strstr(known, tag + 2) != NULL)) {
         srv_reply_status(request, 304);
         reply->fields = NULL;
     }

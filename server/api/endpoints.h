@@ -3,8 +3,18 @@
 #ifndef SRV_ENDPOINTS_H
 #define SRV_ENDPOINTS_H
 
+#include "attn.h"
 #include "wire/document.h"
 #include "wire/route.h"
+#include <jansson.h>
+
+/* ---- layer_json.c ------------------------------------------------------------------------------
+ *
+ * A layer's specification as a JSON object, for GET /models and `attnd inspect`. */
+
+/* An object with every member in a fixed order; a feature that the layer does not have is null or
+ * false.  The caller's to json_decref.  NULL where memory is short. */
+json_t *srv_layer_json(const struct attn_layer_spec *spec);
 
 struct srv_model;
 struct srv_models; /* session/models.h */
@@ -19,6 +29,10 @@ struct srv_job;
 enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *error);
 srv_job_parser srv_parse_attend;
 srv_job_parser srv_parse_decode;
+
+/* inputs.c */
+srv_job_parser srv_parse_input;
+srv_handler srv_get_input;
 
 /* sessions.c */
 extern const struct srv_document_table srv_create_fields;

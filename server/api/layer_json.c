@@ -1,5 +1,5 @@
 /* layer_json.c: writes the members of a layer's specification. */
-#include "api/layer_json.h"
+#include "api/endpoints.h"
 
 #include "wire/document.h"
 

@@ -4,14 +4,10 @@
  * The replies are made once, when models have been loaded: building JSON trees for all layers of a
  * model would take milliseconds of an event thread's time, and always give the same text, which
  * stays where it is. */
-#include <stdint.h>
-#include <string.h>
 
 #include "api/endpoints.h"
-#include "api/layer_json.h"
 #include "app.h"
 #include "attn_limits.h"
-#include "wire/document.h"
 
 /* The indices of the resident layers. */
 static json_t *resident_json(const struct srv_model *model)
@@ -124,7 +120,7 @@ bool srv_models_describe(struct srv_app *app)
 
 static void reply(struct srv_request *request, const struct srv_buffer *text)
 {
-    srv_buffer_hold(&request->reply.body, text->data, text->length);
+    srv_buffer_wrap(&request->reply.body, text->data, text->length);
     srv_reply_status(request, 200);
 }
 

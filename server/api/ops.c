@@ -9,7 +9,7 @@
 #include "app.h"
 #include "session/weightless.h"
 #include "store/stores.h"
-#include "wire/document.h"
+#include "wire/inputs.h"
 
 #define FEW_MODELS 8  /* whose metrics are short */
 #define FEW_FILES 256 /* that are counted in no time */
@@ -98,6 +98,7 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     g->queue = srv_scheduler_depth(app->scheduler);
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */
     g->in_flight = atomic_load(&app->in_flight.used);
+    g->inputs_bytes = srv_inputs_bytes(app->inputs);
     g->cache_used_bytes = attn_cache_pool_used(app->pool);
     g->cache_budget_bytes = attn_cache_pool_budget(app->pool);
     g->memory_limit_bytes = app->memory.limit;

@@ -43,6 +43,13 @@ static const struct srv_route table[] = {
      .doc = {"decode", "One step over a session, or one over each of many",
              .request = "DecodeRequest", .reply = "DecodeReply"}},
 
+    {SRV_PUT, "/inputs/{digest}", SRV_BODY_OPTIONAL_TENSORS, .parse = srv_parse_input,
+     .doc = {"keepInput", "Keeps rows that calls then name", .request = "FloatTensor",
+             .reply = "Input", .errors = "shape_mismatch non_finite_input"}},
+    {SRV_GET, "/inputs/{digest}", .handle = srv_get_input,
+     .doc = {"getInput", "Whether rows of this digest are kept", .reply = "Input",
+             .errors = "input_not_found"}},
+
     {SRV_POST, "/sessions", SRV_BODY_OPTIONAL_TENSORS, .parse = srv_parse_create,
      .fields = &srv_create_fields,
      .doc = {"createSession", "Creates a session", 201, "CreateRequest", "Session",
@@ -108,7 +115,7 @@ static const struct srv_route table[] = {
     {SRV_GET, "/", .handle = srv_get_page, OPEN, .type = "text/html",
      .doc = {"getPage", "The attention viewer: a page for a browser"}},
     {SRV_GET, "/ui/{file}", .handle = srv_get_page_file, OPEN,
-     .type = "text/javascript text/css image/svg+xml",
+     .type = "text/javascript text/css image/svg+xml application/json application/octet-stream",
      .doc = {"getPageFile", "A file that the page loads", .errors = "route_not_found"}},
 #endif
 

@@ -3,27 +3,24 @@
  * The engine owner makes all of them between two batches: the forks first, in their order, then the
  * deletes.  Each item is what its own route would have done (session_change.c, srv_session_end) and
  * succeeds or fails alone.  The reply's room is reserved before the first of them. */
-#include <stdio.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
 #include "base/digest.h"
-#include "schedule/job.h"
 
-#define ITEMS_MAX 64   /* of each list */
-#define ITEM_TEXT 2560 /* bytes of a reply's item that is no session: an error's at most */
+#define ENTRIES_MAX 64  /* of each list */
+#define ENTRY_TEXT 2560 /* bytes of a reply's item that is no session: an error's at most */
 
 struct batch_call {
     json_t *fork, *delete;
 };
 
 static const struct srv_document_field fields[] = {
-    SRV_LIST_FIELD(batch_call, fork, &srv_fork_item_fields, .item_type = "ForkItem",
-                   .most = ITEMS_MAX, .meaning = "sessions to make, in this order"),
-    SRV_LIST_FIELD(batch_call, delete, &srv_delete_item_fields, .item_type = "DeleteItem",
-                   .most = ITEMS_MAX, .meaning = "sessions to end, once the forks are made"),
+    SRV_LIST_FIELD(batch_call, fork, &srv_fork_entry_fields, .item_type = "ForkItem",
+                   .most = ENTRIES_MAX, .meaning = "sessions to make, in this order"),
+    SRV_LIST_FIELD(batch_call, delete, &srv_delete_entry_fields, .item_type = "DeleteItem",
+                   .most = ENTRIES_MAX, .meaning = "sessions to end, once the forks are made"),
 };
 const struct srv_document_table srv_batch_fields = {.fields = fields, .count = 2};
 
@@ -36,29 +33,30 @@ struct batch {
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
 /* Checks an id of an item and moves it to the request's arena; NULL stays. */
-static enum srv_error_code keep_id(const char **id, const char *place, const char *name,
+static enum srv_error_code keep_id(const char **id, const char *path, const char *name,
                                    struct srv_request *request, struct srv_error *error)
 {
     char param[64];
     if (*id == NULL || srv_id_valid(*id))
         return srv_session_keep_id(id, request, error);
-    srv_field_path(param, sizeof param, place, name);
+    srv_field_path(param, sizeof param, path, name);
     return srv_fail(error, SRV_E_INVALID_VALUE, param,
                     "%s must be a letter or digit and up to %d letters, digits, '_', '.' or '-'",
                     param, SRV_ID_MAX - 1);
 }
 
-static enum srv_error_code read_item(struct srv_change_call *call,
-                                     const struct srv_document_field *field, size_t i, json_t *item,
-                                     struct srv_request *request, struct srv_error *error)
+static enum srv_error_code read_entry(struct srv_change_call *call,
+                                      const struct srv_document_field *field, size_t i,
+                                      json_t *item, struct srv_request *request,
+                                      struct srv_error *error)
 {
-    char place[32];
-    snprintf(place, sizeof place, "%s[%zu]", field->name, i);
+    char path[32];
+    snprintf(path, sizeof path, "%s[%zu]", field->name, i);
     *call = (struct srv_change_call){.length = SRV_NOT_GIVEN};
-    if (srv_document_item(call, field, i, item, error) != SRV_OK ||
-        keep_id(&call->from, place, "from", request, error) != SRV_OK)
+    if (srv_document_entry(call, field, i, item, error) != SRV_OK ||
+        keep_id(&call->from, path, "from", request, error) != SRV_OK)
         return error->code;
-    return keep_id(&call->session_id, place, "session_id", request, error);
+    return keep_id(&call->session_id, path, "session_id", request, error);
 }
 
 /* The calls that a list holds; NULL, with no items, where the list is NULL. */
@@ -71,7 +69,7 @@ static enum srv_error_code read_list(struct srv_change_call **out, size_t *count
     if (*count > 0 && *out == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
     for (size_t i = 0; i < *count; i++)
-        if (read_item(&(*out)[i], field, i, json_array_get(list, i), request, error) != SRV_OK)
+        if (read_entry(&(*out)[i], field, i, json_array_get(list, i), request, error) != SRV_OK)
             return error->code;
     return SRV_OK;
 }
@@ -183,7 +181,7 @@ static void make_list(struct batch *batch, size_t count,
 static enum srv_error_code reserve_reply(struct batch *batch, struct srv_error *error)
 {
     struct srv_request *request = batch->job.request;
-    size_t bytes = (batch->num_forks + batch->num_deletes + 1) * ITEM_TEXT;
+    size_t bytes = (batch->num_forks + batch->num_deletes + 1) * ENTRY_TEXT;
     for (size_t i = 0; i < batch->num_forks; i++) {
         struct srv_session *parent =
             srv_session_peek(request->app->sessions, &request->key, batch->forks[i].from);

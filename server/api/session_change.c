@@ -3,15 +3,12 @@
  * Bodies are read on a compute thread.  The change itself is made by the engine owner between two
  * batches, in one piece: neither change copies a token, and both take time in proportion to the
  * session's blocks. */
-#include <stdint.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
-#include "attn_state.h"
 #include "base/clock.h"
-#include "schedule/job.h"
+#include "basics/mem.h"
 
 struct change {
     struct srv_job job; /* first, so that a job is cast to its change */
@@ -32,19 +29,19 @@ struct change {
         NAMED_FIELDS,                                                                      \
         SRV_FLAG_FIELD(srv_change_call, shared, .meaning = "every API key finds the new session")
 
-#define TABLE(list)                                               \
-    {                                                             \
-        .fields = (list), .count = sizeof(list) / sizeof(list)[0] \
+#define TABLE(list)                                 \
+    {                                               \
+        .fields = (list), .count = ATTN_COUNT(list) \
     }
 
 static const struct srv_document_field fork_fields[] = {FORK_FIELDS};
 const struct srv_document_table srv_fork_fields = TABLE(fork_fields);
 
-static const struct srv_document_field fork_item_fields[] = {
+static const struct srv_document_field fork_entry_fields[] = {
     SRV_TEXT_FIELD(srv_change_call, from, .required = true, .meaning = "the session to fork"),
     FORK_FIELDS,
 };
-const struct srv_document_table srv_fork_item_fields = TABLE(fork_item_fields);
+const struct srv_document_table srv_fork_entry_fields = TABLE(fork_entry_fields);
 
 static const struct srv_document_field truncate_fields[] = {
     SRV_COUNT_FIELD(srv_change_call, length, 0, .required = true,
@@ -53,11 +50,11 @@ static const struct srv_document_field truncate_fields[] = {
 };
 const struct srv_document_table srv_truncate_fields = TABLE(truncate_fields);
 
-static const struct srv_document_field delete_item_fields[] = {
+static const struct srv_document_field delete_entry_fields[] = {
     SRV_TEXT_FIELD(srv_change_call, session_id, .required = true, .meaning = "the session to end"),
     NAMED_FIELDS,
 };
-const struct srv_document_table srv_delete_item_fields = TABLE(delete_item_fields);
+const struct srv_document_table srv_delete_entry_fields = TABLE(delete_entry_fields);
 
 static const struct srv_job_type change_type;
 

@@ -3,12 +3,10 @@
  * A page ends after `limit` sessions, or where it has SRV_SHORT_BYTES: with ?details=1 a session of
  * many layers has kilobytes.  An I/O worker writes a page that has details, or for which many
  * sessions are looked at. */
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
-#include "wire/route.h"
 
 #define PAGE_DEFAULT 100
 #define FEW_SESSIONS 8

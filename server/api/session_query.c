@@ -3,11 +3,9 @@
  *
  * A route has the parameters that its row names (routes.c).  The longest good query is shorter than
  * what is kept of one (request.h), so that a query which was cut is never good. */
-#include <string.h>
 
 #include "api/sessions.h"
 #include "app.h"
-#include "wire/route.h"
 
 #define NUMBER_DIGITS 18
 #define LIMIT_DIGITS 20

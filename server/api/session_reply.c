@@ -5,13 +5,9 @@
  * the truncation that made it. */
 #include "api/sessions.h"
 
-#include <string.h>
-
 #include "app.h"
-#include "attn_state.h"
 #include "base/clock.h"
 #include "base/digest.h"
-#include "wire/route.h"
 
 #define TEXT_MAX 1024 /* bytes of a session's text without its lengths */
 #define LAYER_MAX 64  /* bytes of one length's text */

@@ -5,13 +5,10 @@
  * Exports and imports are jobs in pieces.  An export begins by freezing the cache at one moment,
  * and its pieces copy from the frozen cache while steps go on.  An import fills a cache that no
  * table lists, and publishes it as a session when the whole file has been verified. */
-#include <stdint.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
 #include "app.h"
-#include "attn_state.h"
 #include "basics/mem.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"
@@ -63,7 +60,7 @@ static void end_state(struct srv_job *job)
     attn_cache_free(state->frozen);
     attn_cache_free(state->cache);
     srv_model_put(state->model); /* after its caches */
-    srv_account_return(job->request->key.account, SRV_QUOTA_CACHE, state->charged_bytes);
+    srv_account_uncharge(job->request->key.account, SRV_QUOTA_CACHE, state->charged_bytes);
 }
 
 /* ---- GET ------------------------------------------------------------------------------------- */
@@ -192,7 +189,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
         return fail_state(error, &cause);
     /* All blocks that the cache will have. */
     size_t bytes = attn_import_cache_bytes(state->import);
-    if (!srv_account_take(request->key.account, SRV_QUOTA_CACHE, bytes, 0))
+    if (!srv_account_charge(request->key.account, SRV_QUOTA_CACHE, bytes))
         return srv_account_refuse(request->key.account, SRV_QUOTA_CACHE, error);
     state->charged_bytes = bytes;
     return SRV_OK;

@@ -6,7 +6,6 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "session/weightless.h"
-#include "wire/document.h"
 
 /* ---- POST ------------------------------------------------------------------------------------ */
 

@@ -94,7 +94,7 @@ struct srv_change_call {
 };
 
 /* The fields of an item of a batch: those of a fork, and `from`; those of a deletion. */
-extern const struct srv_document_table srv_fork_item_fields, srv_delete_item_fields;
+extern const struct srv_document_table srv_fork_entry_fields, srv_delete_entry_fields;
 
 /* Makes a fork, records it and counts it; by the engine owner.  *out is the caller's to put.  Of
  * *options the idempotency key and its digest are read.  *replayed: an earlier request of that key

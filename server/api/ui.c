@@ -2,18 +2,17 @@
  *
  * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  Such
  * a reply takes no memory but for the origins that may frame the page, where there are some. */
-#include <string.h>
 
+#include "ui/ui.h"
 #include "api/endpoints.h"
 #include "app.h"
-#include "ui/ui.h"
 
 /* The page takes scripts, styles and data from its own origin only, no script makes text into HTML,
  * and pages of no origin but those of allow_origins may frame it. */
 #define POLICY                                                                              \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " \
     "connect-src 'self'; base-uri 'none'; form-action 'none'; "                             \
-    "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors "
+    "require-trusted-types-for 'script'; trusted-types attnd-worker; frame-ancestors "
 #define FIELDS                            \
     "X-Content-Type-Options: nosniff\r\n" \
     "Referrer-Policy: no-referrer\r\n"    \

@@ -4,13 +4,10 @@
  * The body becomes the call that /attend would have read (wire/v2.h), and the job the one
  * that /attend would have made: only its reply is written otherwise.  A sequence ends after its
  * step: the session is deleted before the reply goes out, and only where the step has succeeded. */
-#include <stdio.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "app.h"
 #include "base/clock.h"
-#include "schedule/job.h"
 #include "schedule/steps.h"
 #include "wire/v2.h"
 

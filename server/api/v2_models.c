@@ -3,12 +3,11 @@
  *
  * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are
  * those of the fields and outputs of a call (wire/call.h). */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "app.h"
+#include "basics/mem.h"
 #include "wire/call.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -212,8 +211,6 @@ static void write_tensors(struct srv_buffer *out, const struct tensor_row rows[]
     srv_buffer_text(out, "]");
 }
 
-#define COUNT(rows) (sizeof(rows) / sizeof(rows)[0])
-
 /* ---- One model ------------------------------------------------------------------------------- */
 
 /* Replies with what `write` writes of the model in the path. */
@@ -238,9 +235,9 @@ static void write_metadata(struct srv_buffer *out, const struct srv_v2_model *mo
                       "{\"name\":\"%s\",\"versions\":[\"" SRV_V2_VERSION
                       "\"],\"platform\":\"attnd\",\"inputs\":",
                       model->name);
-    write_tensors(out, inputs, COUNT(inputs), spec, false);
+    write_tensors(out, inputs, ATTN_COUNT(inputs), spec, false);
     srv_buffer_text(out, ",\"outputs\":");
-    write_tensors(out, outputs, COUNT(outputs), spec, false);
+    write_tensors(out, outputs, ATTN_COUNT(outputs), spec, false);
     srv_buffer_text(out, "}");
 }
 
@@ -254,9 +251,9 @@ static void write_config(struct srv_buffer *out, const struct srv_v2_model *mode
                       "\"version_policy\":{\"latest\":{\"num_versions\":1}},"
                       "\"max_batch_size\":0,\"input\":",
                       model->name);
-    write_tensors(out, inputs, COUNT(inputs), spec, true);
+    write_tensors(out, inputs, ATTN_COUNT(inputs), spec, true);
     srv_buffer_text(out, ",\"output\":");
-    write_tensors(out, outputs, COUNT(outputs), spec, true);
+    write_tensors(out, outputs, ATTN_COUNT(outputs), spec, true);
     if (spec != NULL && !spec->is_cross)
         srv_buffer_printf(out,
                           ",\"sequence_batching\":{\"max_sequence_idle_microseconds\":%zu000000,"

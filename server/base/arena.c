@@ -53,7 +53,7 @@ void srv_arena_populate(const struct srv_arena *arena)
         srv_huge_populate(c, sizeof *c + c->capacity);
 }
 
-size_t srv_arena_room(const struct srv_arena *arena)
+size_t srv_arena_left(const struct srv_arena *arena)
 {
     return (arena->limit - arena->used) & ~(size_t)(ALIGNMENT - 1);
 }
@@ -81,7 +81,7 @@ static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
 void *srv_arena_alloc(struct srv_arena *arena, size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > srv_arena_room(arena))
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > srv_arena_left(arena))
         return NULL;
     bytes = round_up(bytes); /* stays within the room, a multiple of ALIGNMENT */
     struct srv_arena_chunk *chunk = arena->chunks;

@@ -38,7 +38,7 @@ void *srv_arena_alloc(struct srv_arena *arena, size_t count, size_t size);
 void srv_arena_populate(const struct srv_arena *arena);
 
 /* Bytes of the largest piece that the ceiling still allows. */
-size_t srv_arena_room(const struct srv_arena *arena);
+size_t srv_arena_left(const struct srv_arena *arena);
 
 /* Returns a NUL-terminated copy of `length` bytes; NULL as srv_arena_alloc does. */
 char *srv_arena_copy(struct srv_arena *arena, const char *text, size_t length);

@@ -1,31 +1,12 @@
-/* budget.c: bytes that are counted against a limit. */
+/* budget.c: what is counted against a limit. */
 #include "base/budget.h"
 
-#include <stdint.h>
-
-bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond)
-{
-    size_t limit = budget->limit + beyond;
-    size_t used = atomic_load(&budget->used);
-    do {
-        if (bytes > limit || used > limit - bytes)
-            return false;
-    } while (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes));
-    return true;
-}
-
-bool srv_budget_take_share(atomic_size_t *used, size_t own, size_t bytes, size_t limit)
+bool srv_charge(atomic_size_t *used, size_t amount, size_t limit)
 {
     size_t now = atomic_load(used);
     do {
-        size_t most = now == own ? SIZE_MAX : limit;
-        if (bytes > most || now > most - bytes)
+        if (amount > limit || now > limit - amount)
             return false;
-    } while (!atomic_compare_exchange_weak(used, &now, now + bytes));
+    } while (!atomic_compare_exchange_weak(used, &now, now + amount));
     return true;
-}
-
-void srv_budget_return(struct srv_budget *budget, size_t bytes)
-{
-    atomic_fetch_sub(&budget->used, bytes);
 }

@@ -1,4 +1,4 @@
-/* budget.h: bytes that are counted against a limit, by any number of threads. */
+/* budget.h: what is counted against a limit, by any number of threads. */
 #ifndef SRV_BUDGET_H
 #define SRV_BUDGET_H
 
@@ -11,13 +11,8 @@ struct srv_budget {
     atomic_size_t used;
 };
 
-/* Counts `bytes` more against the limit plus `beyond`; false, with nothing counted, where they
- * would exceed it.  Any thread. */
-bool srv_budget_take(struct srv_budget *budget, size_t bytes, size_t beyond);
-void srv_budget_return(struct srv_budget *budget, size_t bytes);
-
-/* Counts `bytes` more for one of several that share `*used`, of which `own` are its already; false,
- * with nothing counted, where they would exceed `limit` and others hold some.  Any thread. */
-bool srv_budget_take_share(atomic_size_t *used, size_t own, size_t bytes, size_t limit);
+/* Counts `amount` more in *used; false, with nothing counted, where that would exceed `limit`.  Any
+ * thread. */
+bool srv_charge(atomic_size_t *used, size_t amount, size_t limit);
 
 #endif

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistr.h>
 
 #include "base/huge.h"
@@ -27,7 +26,7 @@ void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes)
 }
 
 /* No byte is written to `bytes`: there is no room after them. */
-void srv_buffer_hold(struct srv_buffer *buffer, const char *bytes, size_t count)
+void srv_buffer_wrap(struct srv_buffer *buffer, const char *bytes, size_t count)
 {
     size_t limit = count > buffer->limit ? count : buffer->limit;
     srv_buffer_fini(buffer);

@@ -5,9 +5,6 @@
 #ifndef SRV_BUFFER_H
 #define SRV_BUFFER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "base/cancel.h"
@@ -26,12 +23,12 @@ void srv_buffer_init(struct srv_buffer *buffer, size_t limit);
 /* Makes a new buffer begin in `memory`, which outlives it, within the buffer's limit. */
 void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes);
 
-/* Makes the buffer hold constant bytes, which outlive it, without a copy.  What is appended to them
- * goes into memory of the buffer's own. */
-void srv_buffer_hold(struct srv_buffer *buffer, const char *bytes, size_t count);
+/* Makes constant bytes, which outlive the buffer, its contents, without a copy.  What is appended
+ * to them goes into memory of the buffer's own. */
+void srv_buffer_wrap(struct srv_buffer *buffer, const char *bytes, size_t count);
 
-/* The bytes of memory that the buffer has taken: none of what was lent to it, or is held. */
-static inline size_t srv_buffer_taken(const struct srv_buffer *buffer)
+/* The bytes of memory that the buffer has allocated: none of what was lent to it, or is wrapped. */
+static inline size_t srv_buffer_allocated(const struct srv_buffer *buffer)
 {
     return buffer->data != buffer->lent ? buffer->capacity : 0;
 }

@@ -3,8 +3,6 @@
 #ifndef SRV_CANCEL_H
 #define SRV_CANCEL_H
 
-#include <stddef.h>
-
 #include "base/errors.h"
 
 #define SRV_CANCEL_BYTES ((size_t)64 << 10) /* of text between two calls, about */

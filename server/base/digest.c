@@ -7,8 +7,8 @@ void srv_digest_init(uint64_t digest[2]) { digest[0] = digest[1] = 0; }
 
 void srv_digest_add(uint64_t digest[2], const void *bytes, size_t count)
 {
-    const XXH128_hash_t piece = XXH3_128bits(bytes, count);
-    const uint64_t chain[4] = {digest[0], digest[1], piece.low64, piece.high64};
+    const XXH128_hash_t part = XXH3_128bits(bytes, count);
+    const uint64_t chain[4] = {digest[0], digest[1], part.low64, part.high64};
     const XXH128_hash_t next = XXH3_128bits(chain, sizeof chain);
     digest[0] = next.low64;
     digest[1] = next.high64;

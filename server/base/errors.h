@@ -6,10 +6,6 @@
 #ifndef SRV_ERRORS_H
 #define SRV_ERRORS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "attn.h"
 #include "base/id.h"
 
@@ -31,6 +27,7 @@
     X(SRV_E_MODEL_NOT_FOUND, "model_not_found", 404, false, "no model of that name")               \
     X(SRV_E_LAYER_NOT_FOUND, "layer_not_found", 404, false, "the model has no such layer")         \
     X(SRV_E_SESSION_NOT_FOUND, "session_not_found", 404, false, "unknown, deleted or expired")     \
+    X(SRV_E_INPUT_NOT_FOUND, "input_not_found", 404, false, "no input of that digest is kept")     \
     X(SRV_E_METHOD_NOT_ALLOWED, "method_not_allowed", 405, false, "see the Allow header")          \
     X(SRV_E_NOT_ACCEPTABLE, "not_acceptable", 406, false, "Accept excludes every form we have")    \
     X(SRV_E_TIMEOUT, "request_timeout", 408, true, "the request arrived too slowly")               \

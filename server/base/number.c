@@ -13,7 +13,6 @@
 
 #include <endian.h>
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,7 +285,7 @@ static INLINE const char *read_fraction(uint64_t *out, bool *full, const char *t
     return count == 0 ? NULL : text + count;
 }
 
-#define PLAIN_ROOM 32 /* bytes: more than read_plain reads */
+#define PLAIN_BYTES 32 /* bytes: more than read_plain reads */
 
 /* Reads the form of almost all numbers of tensors: one to three digits, and possibly a fraction
  * that read_fraction takes.  Returns the comma that follows; NULL where the number has another form
@@ -337,7 +336,7 @@ size_t srv_numbers_read(float *out, size_t max, const char **text, const char *l
     const char *at = *text;
     size_t count = 0;
     for (; count < max; count++) {
-        const char *end = limit - at >= PLAIN_ROOM ? read_plain(&out[count], at) : NULL;
+        const char *end = limit - at >= PLAIN_BYTES ? read_plain(&out[count], at) : NULL;
         if (end == NULL)
             end = read_other(&out[count], at, limit);
         if (end == NULL || *end != ',')

@@ -5,7 +5,6 @@
  * to it; of the next power at most one multiple does (Schubfach: Giulietti 2020, "The Schubfach way
  * to render doubles").  One product with a number from a table finds both. */
 #include <endian.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "base/number.h"

@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <time.h>
@@ -58,16 +57,16 @@ static bool check_mode(int fd, const char *path, enum srv_text_kind kind, char *
 
 /* Reads to the end of the file, or `room` bytes; false with errno.  Waits for a pipe's writer, but
  * not for long: SIGTERM is not seen while the main thread waits here. */
-static bool read_whole(char *text, size_t *length, size_t room, int fd)
+static bool read_whole(char *text, size_t *length, size_t limit, int fd)
 {
     struct pollfd readable = {.fd = fd, .events = POLLIN};
     ssize_t count = 1;
     *length = 0;
-    while (count != 0 && *length < room) {
+    while (count != 0 && *length < limit) {
         int ready = poll(&readable, 1, WAIT_MS);
         if (ready == 0)
             errno = ETIMEDOUT;
-        count = ready > 0 ? read(fd, text + *length, room - *length) : -1;
+        count = ready > 0 ? read(fd, text + *length, limit - *length) : -1;
         if (count < 0 && errno != EAGAIN && errno != EINTR)
             return false;
         *length += count > 0 ? (size_t)count : 0;

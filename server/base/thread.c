@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "base/clock.h"
 

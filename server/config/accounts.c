@@ -3,12 +3,13 @@
  * Requests per second are counted by one time (the generic cell rate algorithm): full_ns is when
  * the bucket would be full again.  A request moves it by 1/limit of a second, and is refused where
  * it lies a second's requests ahead. */
-#include "config/accounts.h"
+#include "config/keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/budget.h"
 #include "base/clock.h"
 
 const char *srv_quota_name(enum srv_quota quota)
@@ -64,18 +65,10 @@ size_t srv_account_limit(const struct srv_account *account, enum srv_quota quota
     return account != NULL ? atomic_load(&account->limits[quota]) : SRV_NO_QUOTA;
 }
 
-bool srv_account_take(struct srv_account *account, enum srv_quota quota, size_t amount,
-                      size_t beyond)
+bool srv_account_charge(struct srv_account *account, enum srv_quota quota, size_t amount)
 {
-    if (account == NULL)
-        return true;
-    size_t limit = srv_account_limit(account, quota), used = atomic_load(&account->used[quota]);
-    limit = limit < SRV_NO_QUOTA - beyond ? limit + beyond : SRV_NO_QUOTA;
-    do {
-        if (amount > limit || used > limit - amount)
-            return false;
-    } while (!atomic_compare_exchange_weak(&account->used[quota], &used, used + amount));
-    return true;
+    return account == NULL ||
+           srv_charge(&account->used[quota], amount, srv_account_limit(account, quota));
 }
 
 bool srv_account_has(const struct srv_account *account, enum srv_quota quota, size_t amount)
@@ -85,19 +78,19 @@ bool srv_account_has(const struct srv_account *account, enum srv_quota quota, si
            (amount <= limit && atomic_load(&account->used[quota]) <= limit - amount);
 }
 
-void srv_account_force(struct srv_account *account, enum srv_quota quota, size_t amount)
+void srv_account_charge_anyway(struct srv_account *account, enum srv_quota quota, size_t amount)
 {
     if (account != NULL)
         atomic_fetch_add(&account->used[quota], amount);
 }
 
-void srv_account_return(struct srv_account *account, enum srv_quota quota, size_t amount)
+void srv_account_uncharge(struct srv_account *account, enum srv_quota quota, size_t amount)
 {
     if (account != NULL)
         atomic_fetch_sub(&account->used[quota], amount);
 }
 
-bool srv_account_take_request(struct srv_account *account, uint64_t now_ns)
+bool srv_account_admit_request(struct srv_account *account, uint64_t now_ns)
 {
     if (account == NULL)
         return true;

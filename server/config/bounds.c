@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 
-#include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
 #include "base/buffer.h"
@@ -23,6 +22,7 @@
 #define ENDS(beyond_, subject_) .beyond = beyond_, .subject = subject_
 #define NOT_STARTED "attnd does not start"
 #define REFUSED_MODEL "the model is refused"
+#define DROPPED "it is kept no longer"
 #define CLOSED "the connection is closed"
 
 const struct srv_bound srv_bounds[] = {
@@ -48,6 +48,12 @@ const struct srv_bound srv_bounds[] = {
      FAILS(OUT_OF_MEMORY, "bodies, tensors and replies of all requests together")},
     {LIMIT(max_client_in_flight_bytes), .unit = "bytes",
      FAILS(OUT_OF_MEMORY, "of these, what one API key or address may hold")},
+    {LIMIT(inputs_bytes), .unit = "bytes",
+     FAILS(BODY_TOO_LARGE, "one input that is kept, and all of them")},
+    {FIXED("inputs", SRV_MAX_INPUTS),
+     ENDS(DROPPED, "inputs that are kept, the one used longest ago first")},
+    {FIXED("input_ttl", SRV_INPUT_TTL_S), .unit = "s",
+     ENDS(DROPPED, "for which an input is not used")},
     {FIXED("probe_bytes", SRV_PROBE_BYTES), .unit = "bytes",
      FAILS(OUT_OF_MEMORY, "beyond them, of probes and /metrics; also of one address")},
     {FIXED("dropped_bytes", SRV_DISCARD_BYTES), .unit = "bytes",

@@ -6,17 +6,14 @@
 #ifndef SRV_BOUNDS_H
 #define SRV_BOUNDS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "base/errors.h"
-#include "base/id.h"
 
 struct srv_limits {
     size_t max_body_bytes;             /* of one request */
     size_t max_reply_bytes;            /* of one reply, estimated before computing */
     size_t max_state_bytes;            /* of one exported or imported session */
     size_t max_in_flight_bytes;        /* bodies, tensors and replies of all requests together */
+    size_t inputs_bytes;               /* of all inputs that are kept together */
     size_t max_client_in_flight_bytes; /* of these, what one API key or address may hold */
     size_t max_connections;
     size_t max_queue; /* requests waiting or running */
@@ -49,6 +46,8 @@ struct srv_limits {
 #define SRV_MAX_ADOPTED 16           /* directories of `adopt` */
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
 #define SRV_MAX_DOCUMENT_BYTES 32768 /* of a body that is read into a tree */
+#define SRV_MAX_INPUTS 1024          /* that PUT /inputs/{digest} keeps, of all keys together */
+#define SRV_INPUT_TTL_S 600          /* for which one is kept without a use */
 #define SRV_MAX_TTL_S 31536000       /* a year */
 #define SRV_JOURNAL_WAIT_S 10        /* for the disk, until the daemon is not ready */
 #define SRV_MAX_DEADLINE_MS 86400000 /* of X-Deadline-Ms: a day */

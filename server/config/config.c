@@ -11,9 +11,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "attn_limits.h"
 #include "base/buffer.h"
 #include "base/nearest.h"
 #include "config/options.h"
@@ -87,7 +87,7 @@ static bool refuse_unknown(struct srv_config_reading *reading, const char *text,
 
 /* Takes the flag at argv[*at]: `--name=value`, `--name value` (then *at moves to the value), or the
  * `--name` of a run mode. */
-static bool take_flag(struct srv_config_reading *reading, struct given *given, int *at, int argc,
+static bool read_flag(struct srv_config_reading *reading, struct given *given, int *at, int argc,
                       char *const argv[])
 {
     const char *flag = strcmp(argv[*at], "-h") == 0 ? "--help" : argv[*at];
@@ -144,7 +144,7 @@ static bool pass_over(struct srv_config_reading *reading, const char *variable, 
 }
 
 /* Takes the variable `NAME=value` if its name begins with ATTN_ and its value is not empty. */
-static bool take_variable(struct srv_config_reading *reading, struct given *given,
+static bool read_variable(struct srv_config_reading *reading, struct given *given,
                           const char *variable)
 {
     size_t length = strcspn(variable, "="), prefix = strlen("ATTN_");
@@ -322,6 +322,15 @@ bool srv_config_implies_journal(const struct srv_config *config)
     return source_of(config, "durability") == SRV_FROM_STATE_DIR;
 }
 
+struct attn_engine_options srv_config_engine(const struct srv_config *config)
+{
+    return (struct attn_engine_options){
+        .threads = config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus(),
+        .level = (enum attn_cpu_level)config->cpu_level,
+        .gemm = (enum attn_gemm_mode)config->gemm,
+    };
+}
+
 /* Fills in what several options say together, and checks it. */
 static bool complete(struct srv_config_reading *reading)
 {
@@ -358,12 +367,12 @@ bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
     struct given given = {.flags = {NULL}};
     memset(config, 0, sizeof *config);
     for (int i = 1; i < argc; i++)
-        if (!take_flag(&reading, &given, &i, argc, argv))
+        if (!read_flag(&reading, &given, &i, argc, argv))
             return false;
     if (config->mode == SRV_RUN_HELP || config->mode == SRV_RUN_VERSION)
         return true; /* even where something else is wrong */
     for (; *variables != NULL; variables++)
-        if (!take_variable(&reading, &given, *variables))
+        if (!read_variable(&reading, &given, *variables))
             return false;
     return apply_defaults(&reading) && apply_named_file(&reading, &given) &&
            apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&

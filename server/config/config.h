@@ -12,11 +12,6 @@
 #ifndef SRV_CONFIG_H
 #define SRV_CONFIG_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "attn.h"
-#include "base/id.h"
 #include "config/bounds.h"
 
 /* The names of an encoder-decoder checkpoint's stacks, each of which is a model. */
@@ -111,13 +106,16 @@ void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
 /* Gives every option whose default is a share of memory, and that nobody has set, that default
  * divided by `divisor`, 1 to SRV_MAX_DIVISOR. */
 #define SRV_MAX_DIVISOR 64
-void srv_config_divide_shares(struct srv_config *config, unsigned divisor);
+void srv_config_divide_defaults(struct srv_config *config, unsigned divisor);
 
 /* Takes the first name off *names, a list as `adopt` is; false at its end, which NULL is too. */
 bool srv_config_take_name(char out[SRV_LISTED_MAX + 1], const char **names);
 
 /* Whether durability is `journal` because state_dir is given and no durability is. */
 bool srv_config_implies_journal(const struct srv_config *config);
+
+/* The engine that the options ask for: `threads` is never 0. */
+struct attn_engine_options srv_config_engine(const struct srv_config *config);
 
 /* Whether the numeric address is one that only this machine can reach: 127.0.0.0/8, ::1. */
 bool srv_config_is_loopback(const char *host);

@@ -7,7 +7,6 @@
 #include <nettle/base16.h>
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,7 +58,7 @@ const struct srv_key *srv_keys_find(const struct srv_keys *keys,
     return found > 0 ? &keys->items[found - 1] : NULL;
 }
 
-bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *ring,
+bool srv_keyring_find(struct srv_key *out, unsigned *index, struct srv_keyring *ring,
                       const char *key, size_t length)
 {
     unsigned char digest[SRV_KEY_DIGEST];
@@ -68,7 +67,7 @@ bool srv_keyring_find(struct srv_key *out, unsigned *place, struct srv_keyring *
     const struct srv_key *found = srv_keys_find(&ring->keys, digest);
     if (found != NULL) {
         *out = *found;
-        *place = (unsigned)(found - ring->keys.items);
+        *index = (unsigned)(found - ring->keys.items);
     }
     pthread_mutex_unlock(&ring->lock);
     return found != NULL;
@@ -120,7 +119,7 @@ static bool read_name(struct srv_object *object, json_t *value)
 }
 
 /* Notes that the entry has a key; false, refused, where it already had one. */
-static bool take_digest(struct srv_object *object)
+static bool note_digest(struct srv_object *object)
 {
     struct reading *reading = object->context;
     if (reading->has_digest)
@@ -135,7 +134,7 @@ static bool read_key(struct srv_object *object, json_t *value)
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
     const char *text = json_string_value(value);
     size_t length = json_string_length(value);
-    if (!take_digest(object) || text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
+    if (!note_digest(object) || text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
         strspn(text, letters) != length)
         return false;
     srv_key_digest(object->to, text, length);
@@ -149,7 +148,7 @@ static bool read_sha256(struct srv_object *object, json_t *value)
     const char *text = json_string_value(value);
     size_t length = json_string_length(value), size;
     struct base16_decode_ctx context;
-    if (!take_digest(object) || length != SRV_KEY_DIGITS || strspn(text, digits) != length)
+    if (!note_digest(object) || length != SRV_KEY_DIGITS || strspn(text, digits) != length)
         return false;
     base16_decode_init(&context);
     return base16_decode_update(&context, &size, object->to, length, text) == 1;
@@ -211,10 +210,10 @@ static bool read_entry(struct srv_object *object, json_t *value)
                           : !reading->has_digest ? "key: is missing, and so is sha256"
                                                  : NULL;
     if (missing != NULL)
-        return srv_refuse(object->message, "%s.%s", object->place, missing);
+        return srv_refuse(object->message, "%s.%s", object->path, missing);
     for (size_t i = 0; i < keys->count; i++)
         if (memeql_sec(keys->items[i].digest, key->digest, SRV_KEY_DIGEST))
-            return srv_refuse(object->message, "%s: is the same key as %s", object->place,
+            return srv_refuse(object->message, "%s: is the same key as %s", object->path,
                               keys->items[i].name);
     return true;
 }
@@ -230,7 +229,7 @@ static bool read_list(struct srv_object *object, json_t *list)
         struct reading reading = {.keys = keys};
         struct srv_object entry = {
             .out = &keys->items[i], .context = &reading, .message = object->message};
-        snprintf(entry.place, sizeof entry.place, "keys[%zu]", i);
+        snprintf(entry.path, sizeof entry.path, "keys[%zu]", i);
         if (!read_entry(&entry, value))
             return false;
         keys->count++;
@@ -242,7 +241,7 @@ static bool read_defaults(struct srv_object *object, json_t *value)
 {
     static const struct srv_member members[] = {{NULL, read_limit, 0, WANTED_LIMIT}};
     struct srv_object defaults = {
-        .out = object->to, .place = "defaults", .message = object->message};
+        .out = object->to, .path = "defaults", .message = object->message};
     return srv_object_read(&defaults, members, value);
 }
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/id.h"
 #include "base/owner.h"
 #include "config/options.h"
 
@@ -19,7 +18,7 @@ struct scan {
 };
 
 /* Whether the directory holds a file of that ending. */
-static bool holds(const char *path, const char *ending)
+static bool has_file(const char *path, const char *ending)
 {
     DIR *list = opendir(path);
     bool found = false;
@@ -44,7 +43,7 @@ static int find_checkpoint(const char *directory, const char *name, bool gguf)
         return ENOMEM;
     int code = stat(path, &status) == 0 ? 0 : errno;
     *strrchr(path, '/') = '\0';
-    if (gguf && code == ENOENT && holds(path, ".gguf"))
+    if (gguf && code == ENOENT && has_file(path, ".gguf"))
         code = 0;
     free(path);
     return code;

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attn.h"
 #include "base/nearest.h"
 #include "config/options.h"
 
@@ -194,7 +193,7 @@ bool srv_config_models(struct srv_config_reading *reading, json_t *list)
     json_array_foreach(list, i, value) {
         struct srv_object object = {.context = reading->config, .message = reading->message};
         struct srv_model_entry *entry = object.out = srv_config_new_model(reading);
-        snprintf(object.place, sizeof object.place, "models[%zu]", i);
+        snprintf(object.path, sizeof object.path, "models[%zu]", i);
         if (entry == NULL || !srv_object_read(&object, members, value) || !check_entry(&object))
             return false;
         entry->source = SRV_FROM_FILE;

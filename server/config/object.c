@@ -16,15 +16,15 @@ bool srv_object_refuse(const struct srv_object *object, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return srv_refuse(object->message, "%s%s%.64s: %s", object->place,
-                      object->place[0] != '\0' ? "." : "", object->member, what);
+    return srv_refuse(object->message, "%s%s%.64s: %s", object->path,
+                      object->path[0] != '\0' ? "." : "", object->member, what);
 }
 
 bool srv_object_read(struct srv_object *object, const struct srv_member rows[], json_t *value)
 {
     json_t *member;
     if (!json_is_object(value))
-        return srv_refuse(object->message, "%s: must be an object", object->place);
+        return srv_refuse(object->message, "%s: must be an object", object->path);
     json_object_foreach(value, object->member, member) {
         const struct srv_member *row = rows;
         while (row->name != NULL && strcmp(row->name, object->member) != 0)

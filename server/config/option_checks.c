@@ -13,12 +13,13 @@ bool srv_host_valid(const char *text)
 }
 
 /* Whether every entry of a list is good: texts separated by commas, of 1 to SRV_LISTED_MAX
- * characters each. */
+ * characters each, and as `entry_valid` says; NULL: of any form. */
 static bool list_valid(const char *text, bool (*entry_valid)(const char *text, size_t length))
 {
     for (;;) {
         size_t length = strcspn(text, ",");
-        if (length == 0 || length > SRV_LISTED_MAX || !entry_valid(text, length))
+        if (length == 0 || length > SRV_LISTED_MAX ||
+            (entry_valid != NULL && !entry_valid(text, length)))
             return false;
         if (text[length] == '\0')
             return true;
@@ -63,18 +64,12 @@ static bool origin_valid(const char *text, size_t length)
 bool srv_hosts_valid(const char *text) { return list_valid(text, host_name_valid); }
 bool srv_origins_valid(const char *text) { return list_valid(text, origin_valid); }
 
-static bool any_name(const char *text, size_t length)
-{
-    (void)text;
-    return length > 0;
-}
-
 bool srv_adopted_valid(const char *text)
 {
     size_t commas = 0;
     for (const char *at = text; *at != '\0'; at++)
         commas += *at == ',';
-    return commas < SRV_MAX_ADOPTED && list_valid(text, any_name);
+    return commas < SRV_MAX_ADOPTED && list_valid(text, NULL);
 }
 
 bool srv_config_take_name(char out[SRV_LISTED_MAX + 1], const char **names)

@@ -6,12 +6,9 @@
 #include "config/options.h"
 
 #include <ctype.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "attn.h"
 #include "base/buffer.h"
 
 #define OPTION(kind_, name_, member) \
@@ -25,7 +22,7 @@
                                  .help = help_
 #define SIZE(member, ...) NUMBER(member, member, __VA_ARGS__)
 #define LIMIT(member, ...) NUMBER(member, limits.member, __VA_ARGS__)
-#define SHARE(member, ...) LIMIT(member, __VA_ARGS__), .scales_with_memory = true
+#define SCALED(member, ...) LIMIT(member, __VA_ARGS__), .scales_with_memory = true
 #define MODE(name_, value, help_) \
     .name = #name_, .kind = SRV_OPTION_MODE, .mode = value, .help = help_
 #define A_FILE "a file name"
@@ -73,19 +70,21 @@ const struct srv_option srv_options[] = {
             "every session id begins with its instance's name and a point, those of clients too")},
     {CHOICE(sandbox, "off", "off|on",
             "give up what serving does not need: seccomp, and landlock where the kernel has it")},
-    {SHARE(max_body_bytes, "128MiB", KIB, 64 * GIB, "bytes", "one request body")},
-    {SHARE(max_reply_bytes, "256MiB", KIB, 64 * GIB, "bytes",
-           "one reply, estimated before computing")},
-    {SHARE(max_state_bytes, "512MiB", KIB, 64 * GIB, "bytes",
-           "one session's state, sent or received")},
-    {SHARE(max_in_flight_bytes, "1GiB", KIB, 1024 * GIB, "bytes",
-           "bodies, tensors and replies of all requests together")},
+    {SCALED(max_body_bytes, "128MiB", KIB, 64 * GIB, "bytes", "one request body")},
+    {SCALED(max_reply_bytes, "256MiB", KIB, 64 * GIB, "bytes",
+            "one reply, estimated before computing")},
+    {SCALED(max_state_bytes, "512MiB", KIB, 64 * GIB, "bytes",
+            "one session's state, sent or received")},
+    {SCALED(max_in_flight_bytes, "1GiB", KIB, 1024 * GIB, "bytes",
+            "bodies, tensors and replies of all requests together")},
     {LIMIT(max_client_in_flight_bytes, "0", 0, 1024 * GIB, "bytes",
            "of these, what one API key or address may hold; 0 for half")},
-    {SHARE(max_connections, "16384", 1, MIB, NULL,
-           "open connections; beyond: 503 connection_limit, but to probes")},
+    {SCALED(inputs_bytes, "128MiB", KIB, 1024 * GIB, "bytes",
+            "rows that PUT /inputs/{digest} has brought; what was used longest ago goes first")},
+    {SCALED(max_connections, "16384", 1, MIB, NULL,
+            "open connections; beyond: 503 connection_limit, but to probes")},
     {LIMIT(max_queue, "4096", 1, MIB, NULL, "requests waiting or running")},
-    {SHARE(max_sessions, "16384", 1, MIB, NULL, "live sessions")},
+    {SCALED(max_sessions, "16384", 1, MIB, NULL, "live sessions")},
     {LIMIT(max_weightless_shapes, "4", 0, 64, NULL,
            "different shapes of live weightless sessions; 0: none are made")},
     {LIMIT(max_session_length, "131072", 1, ATTN_MAX_TOKENS, "tokens",
@@ -97,8 +96,8 @@ const struct srv_option srv_options[] = {
     {LIMIT(max_sequences, "1024", 1, MIB, NULL, "items of one /decode")},
     {LIMIT(max_session_waiting, "2", 1, MIB, NULL,
            "requests waiting for one session, beside the one that runs")},
-    {SHARE(cache_bytes, "1GiB", KIB, 65536 * GIB, "bytes",
-           "key/value caches of all sessions together")},
+    {SCALED(cache_bytes, "1GiB", KIB, 65536 * GIB, "bytes",
+            "key/value caches of all sessions together")},
     {SIZE(memory_limit, "0", 0, 65536 * GIB, "bytes",
           "memory that attnd may count on; 0 for what the control group or the machine gives")},
     {LIMIT(session_ttl_s, "3600", 1, SRV_MAX_TTL_S, "seconds",
@@ -310,7 +309,7 @@ bool srv_option_set(struct srv_config_reading *reading, const struct srv_option 
     return srv_refuse(reading->message, "%s: \"%.64s\" is not %s", name, text, accepted);
 }
 
-void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
+void srv_config_divide_defaults(struct srv_config *config, unsigned divisor)
 {
     for (size_t i = 0; i < srv_option_count; i++) {
         const struct srv_option *option = &srv_options[i];

@@ -21,7 +21,7 @@ struct srv_option {
                          alone has this name, key and variable have its plural */
     enum srv_option_kind kind;
     size_t offset;           /* of the value in struct srv_config */
-    bool scales_with_memory; /* SIZE: lowered where memory is short (srv_config_divide_shares) */
+    bool scales_with_memory; /* SIZE: lowered where memory is short (srv_config_divide_defaults) */
     const char *initial;     /* the default as text; NULL: none, or found out at start */
     size_t min, max;         /* SIZE */
     const char *unit;        /* SIZE: "bytes"; NULL where the number counts what the name says */
@@ -117,7 +117,7 @@ void srv_config_free_model(struct srv_model_entry *entry);
 struct srv_object {
     void *out;          /* what its members fill */
     void *context;      /* for the members' readers */
-    char place[32];     /* "models[3]", for messages; "": the whole file */
+    char path[32];      /* "models[3]", for messages; "": the whole file */
     const char *member; /* the name of the one that is being read */
     void *to;           /* its place in *out, by its row */
     char *message;      /* [SRV_MESSAGE_MAX] */

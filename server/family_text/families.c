@@ -1,4 +1,5 @@
-/* families.c: the table of docs/MODELS.md: a row for each model_type, whose stacks share it. */
+/* families.c: the table of docs/MODELS.md: a row for each way of attention, with the model_types
+ * that have it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -93,9 +94,21 @@ static const struct {
 };
 #define NUM_COLUMNS (sizeof columns / sizeof columns[0])
 
-/* Adds what a column says of the families from `first` on: once where it says the same of all. */
-static void add_cell(struct text *row, size_t column, size_t first, size_t count)
+/* The number of families from `first` on that are the stacks of one model_type. */
+static size_t count_stacks(size_t first)
 {
+    size_t count = 1;
+    while (attn_family_at(first + count) != NULL &&
+           strcmp(attn_family_at(first + count)->model_type, attn_family_at(first)->model_type) ==
+               0)
+        count++;
+    return count;
+}
+
+/* Adds what a column says of a model_type's stacks: once where it says the same of all. */
+static void add_cell(struct text *row, size_t column, size_t first)
+{
+    const size_t count = count_stacks(first);
     struct text all = {.length = 0}, once = {.length = 0};
     bool same = true;
     columns[column].add(&once, attn_family_at(first));
@@ -108,24 +121,45 @@ static void add_cell(struct text *row, size_t column, size_t first, size_t count
     add(row, " %s |", same ? once.data : all.data);
 }
 
+static void add_row(struct text *row, size_t first)
+{
+    row->length = 0;
+    add(row, "|");
+    for (size_t column = 0; column < NUM_COLUMNS; column++)
+        add_cell(row, column, first);
+}
+
+/* True if the model_type of the family at `first` has its row's cells from one before it. */
+static bool is_listed(size_t first, const struct text *row)
+{
+    struct text other;
+    for (size_t i = 0; i < first; i += count_stacks(i)) {
+        add_row(&other, i);
+        if (strcmp(other.data, row->data) == 0)
+            return true;
+    }
+    return false;
+}
+
 void print_families(void)
 {
-    struct text table = {.length = 0};
-    size_t count;
-    add(&table, "| `model_type` |");
+    struct text table = {.length = 0}, row, other;
+    add(&table, "|");
     for (size_t column = 0; column < NUM_COLUMNS; column++)
         add(&table, " %s |", columns[column].title);
-    add(&table, "\n");
-    for (size_t first = 0; attn_family_at(first) != NULL; first += count) {
-        const char *type = attn_family_at(first)->model_type;
-        count = 1;
-        while (attn_family_at(first + count) != NULL &&
-               strcmp(attn_family_at(first + count)->model_type, type) == 0)
-            count++;
-        add(&table, "| `%s` |", type);
-        for (size_t column = 0; column < NUM_COLUMNS; column++)
-            add_cell(&table, column, first, count);
-        add(&table, "\n");
+    add(&table, " `model_type` |\n");
+    for (size_t first = 0; attn_family_at(first) != NULL; first += count_stacks(first)) {
+        add_row(&row, first);
+        if (is_listed(first, &row))
+            continue;
+        add(&table, "%s `%s`", row.data, attn_family_at(first)->model_type);
+        for (size_t i = first + count_stacks(first); attn_family_at(i) != NULL;
+             i += count_stacks(i)) {
+            add_row(&other, i);
+            if (strcmp(other.data, row.data) == 0)
+                add(&table, ", `%s`", attn_family_at(i)->model_type);
+        }
+        add(&table, " |\n");
     }
     printf("\n");
     print_table(&table);

@@ -5,6 +5,8 @@
 
 #include "family_text/family_text.h"
 
+#include "basics/mem.h"
+
 /* ---- What is said of each field of a configuration ---- */
 
 #define ROPE_FIELD(field) offsetof(struct attn_hf_rope, field)
@@ -174,8 +176,6 @@ static const struct field_words rope_words[] = {
 
 /* ---- Keys ---- */
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 static const struct field_words *words_for(const struct field_words *words, size_t count,
                                            size_t offset)
 {
@@ -315,7 +315,8 @@ void print_keys(const struct attn_family *family)
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
         if (key->kind == ATTN_CONFIG_IGNORED || key->kind == ATTN_CONFIG_OBJECT)
             continue;
-        const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
+        const struct field_words *words =
+            words_for(config_words, ATTN_COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE ||
                      key->kind == ATTN_CONFIG_PER_LAYER || key->kind == ATTN_CONFIG_QUANTIZATION;
         add(&table, "| `%s` | %s | ", key->name,
@@ -363,7 +364,8 @@ void print_rope_keys(void)
     printf("\n");
     add(&p, "| key | meaning | value | if absent |\n");
     for (const struct attn_hf_key *key = attn_rope_keys; key->name != NULL; key++) {
-        const struct field_words *words = words_for(rope_words, COUNT(rope_words), key->offset);
+        const struct field_words *words =
+            words_for(rope_words, ATTN_COUNT(rope_words), key->offset);
         add(&p, "| `%s` | %s | ", key->name, words->meaning);
         add_bounds(&p, key, NULL);
         add(&p, " | ");

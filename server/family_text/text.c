@@ -53,7 +53,7 @@ void print_paragraph(struct text *text)
 
 /* The cell after the bar at *at, which moves to the next bar; NULL where the row ends, and *at
  * moves to the next row.  A bar within a cell has a backslash before it. */
-static const char *take_cell(size_t *length, const char **at)
+static const char *next_cell(size_t *length, const char **at)
 {
     const char *cell = *at + 2;
     if ((*at)[1] == '\n') {
@@ -71,15 +71,17 @@ void print_table(struct text *text)
     size_t widths[MOST_CELLS] = {0}, length;
     const char *at = text->data, *cell;
     while (*at != '\0')
-        for (size_t i = 0; take_cell(&length, &at) != NULL; i++) {
+        for (size_t i = 0; next_cell(&length, &at) != NULL; i++) {
             if (i == MOST_CELLS)
                 fail("a row has more cells", MOST_CELLS);
-            widths[i] = length > widths[i] ? length : widths[i];
+            if (at[1] != '\n' || widths[i] == 0)
+                widths[i] = length > widths[i] ? length : widths[i];
         }
     at = text->data;
     for (bool head = true; *at != '\0'; head = false) {
-        for (size_t i = 0; (cell = take_cell(&length, &at)) != NULL; i++)
-            printf("| %.*s%*s ", (int)length, cell, (int)(widths[i] - length), "");
+        for (size_t i = 0; (cell = next_cell(&length, &at)) != NULL; i++)
+            printf("| %.*s%*s ", (int)length, cell,
+                   length < widths[i] ? (int)(widths[i] - length) : 0, "");
         printf("|\n");
         for (size_t i = 0; head && i < MOST_CELLS && widths[i] > 0; i++) {
             printf("|");

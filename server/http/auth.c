@@ -5,7 +5,6 @@
 #include "http/guard.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 #include "base/clock.h"
@@ -64,7 +63,7 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
         return SRV_E_UNAUTHORIZED;
     if (!srv_keyring_find(key, &request->caller, keys, text, length))
         return srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "this API key is not known");
-    if (!srv_account_take_request(key->account, srv_now_ns()))
+    if (!srv_account_admit_request(key->account, srv_now_ns()))
         return srv_account_refuse(key->account, SRV_QUOTA_REQUESTS, error);
     if ((key->scopes & scopes) == 0)
         return srv_fail(error, SRV_E_FORBIDDEN, NULL, "this path is for the scope %s",

@@ -20,8 +20,8 @@ uint64_t srv_client_address(const struct sockaddr *peer)
     return address;
 }
 
-atomic_size_t *srv_clients_held(struct srv_clients *clients, uint64_t address)
+atomic_size_t *srv_clients_bytes(struct srv_clients *clients, uint64_t address)
 {
     uint64_t hash = attn_hash_mix(clients->seed ^ address * ATTN_HASH_GOLDEN);
-    return clients->held[hash % SRV_CLIENT_COUNTERS];
+    return clients->bytes[hash % SRV_CLIENT_COUNTERS];
 }

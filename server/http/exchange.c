@@ -25,11 +25,9 @@
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/tls.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
 #include "schedule/scheduler.h"
@@ -102,8 +100,8 @@ static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool f
 
 /* ---- The head -------------------------------------------------------------------------------- */
 
-static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const char *name,
-                                  size_t name_length, const char *value, size_t value_length)
+static enum MHD_Result add_field(void *context, enum MHD_ValueKind kind, const char *name,
+                                 size_t name_length, const char *value, size_t value_length)
 {
     (void)kind;
     struct srv_head *head = context;
@@ -170,13 +168,13 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
     return strchr(type, ' ') != NULL ? SRV_OK : srv_guard_accept(head, type, error);
 }
 
-#define HELD_TAGS_MAX 256 /* bytes; of a longer list nothing is taken to be held */
+#define IF_NONE_MATCH_MAX 256 /* bytes; a longer list is ignored */
 
-static const char *held_tags(struct srv_request *request, const struct srv_head *head)
+static const char *if_none_match(struct srv_request *request, const struct srv_head *head)
 {
     bool repeated;
     const struct srv_header_field *tags = srv_head_single(&repeated, head, "If-None-Match");
-    if (tags == NULL || repeated || tags->value_length > HELD_TAGS_MAX)
+    if (tags == NULL || repeated || tags->value_length > IF_NONE_MATCH_MAX)
         return NULL;
     return srv_arena_copy(&request->arena, tags->value, tags->value_length);
 }
@@ -198,7 +196,7 @@ static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv
     if (deadline_ms > 0)
         x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
     if (x->request.method == SRV_GET)
-        x->request.held_tags = held_tags(&x->request, head);
+        x->request.if_none_match = if_none_match(&x->request, head);
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK ||
         srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
         return error->code;
@@ -208,7 +206,7 @@ static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv
 
 /* Checks for a place in the queue and room for the body before any byte of it is read.  Memory is
  * charged as bytes arrive, so a length that is only declared takes none from others. */
-static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *error)
+static enum srv_error_code check_capacity(struct srv_exchange *x, struct srv_error *error)
 {
     const struct srv_request *request = &x->request;
     size_t limit = request->limits->max_in_flight_bytes;
@@ -218,7 +216,7 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
         return error->code;
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used ||
-        !srv_request_share_allows(&x->request, x->framing.length))
+        !srv_request_client_allows(&x->request, x->framing.length))
         return srv_exchange_fail_in_flight(error);
     if (x->framing.length > srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT))
         return srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
@@ -262,7 +260,7 @@ static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_h
     }
     if (check_phase(x, error) != SRV_OK || check_fields(x, head, error) != SRV_OK)
         return error->code;
-    return check_room(x, error);
+    return check_capacity(x, error);
 }
 
 /* False where the client has left along with its head. */
@@ -273,7 +271,7 @@ static bool await_body(struct srv_exchange *x)
                                        : !srv_connection_is_cut_off(x->connection);
 }
 
-static bool take_head(struct srv_exchange *x, const struct srv_http_input *input)
+static bool read_head(struct srv_exchange *x, const struct srv_http_input *input)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
@@ -283,8 +281,8 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     head.target = x->target;
     head.version = input->version;
     head.count = 0; /* the fields stay unset */
-    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, &head);
-    srv_exchange_take_names(x, &head);
+    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, add_field, &head);
+    srv_exchange_read_names(x, &head);
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
     x->is_head = strcmp(head.method, "HEAD") == 0;
@@ -303,7 +301,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
 
 /* ---- The body -------------------------------------------------------------------------------- */
 
-static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
+static bool read_body(struct srv_exchange *x, const char *bytes, size_t *count)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
@@ -324,7 +322,7 @@ static bool reply_handled(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
-    size_t size = srv_buffer_taken(&request->reply.body);
+    size_t size = srv_buffer_allocated(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         srv_exchange_fail_in_flight(&error);
         srv_reply_error(request, &error);
@@ -368,13 +366,15 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
     request->limits = context->limits;
     request->stopping = context->stopping;
     request->in_flight = context->in_flight;
-    request->held = connection->held;
+    request->inputs = context->inputs;
+    request->client_bytes = connection->client_bytes;
     request->small_body = x->body;
     request->method = SRV_METHOD_COUNT;
     request->connection = x;
     request->t_start = srv_now_ns();
     srv_exchange_name(x);
-    srv_arena_init(&request->arena, context->limits->max_in_flight_bytes, srv_exchange_grant, x);
+    srv_arena_init(&request->arena, context->limits->max_in_flight_bytes, srv_request_charge,
+                   request);
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, context->limits->max_reply_bytes);
     srv_buffer_lend(&request->reply.body, x->reply, sizeof x->reply);
@@ -388,9 +388,9 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
 {
     switch (x->state) {
     case READING_HEAD:
-        return take_head(x, input);
+        return read_head(x, input);
     case READING_BODY:
-        return *count > 0 ? take_body(x, input->bytes, count) : finish_body(x);
+        return *count > 0 ? read_body(x, input->bytes, count) : finish_body(x);
     case DISCARDING_BODY:
         return *count > 0 ? discard_body(x, count) : reply_through_mhd(x);
     case RUNNING_JOB:

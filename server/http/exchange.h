@@ -18,12 +18,12 @@ struct sockaddr;
 enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
 
 /* Who holds a request, and what the scheduler does when it hands the request back.  Event thread
- * and scheduler both change `held_by`, each in one atomic step. */
-enum exchange_held_by {
-    HELD_BY_EVENT_THREAD,        /* the reply can be queued */
-    HELD_BY_SCHEDULER,           /* the event thread polls for the reply */
-    HELD_BY_SCHEDULER_TO_RESUME, /* the connection is suspended; the scheduler resumes it */
-    HELD_BY_SCHEDULER_TO_END,    /* the connection is gone; the scheduler ends the exchange */
+ * and scheduler both change `owner`, each in one atomic step. */
+enum exchange_owner {
+    OWNED_BY_EVENT_THREAD,        /* the reply can be queued */
+    OWNED_BY_SCHEDULER,           /* the event thread polls for the reply */
+    OWNED_BY_SCHEDULER_TO_RESUME, /* the connection is suspended; the scheduler resumes it */
+    OWNED_BY_SCHEDULER_TO_END,    /* the connection is gone; the scheduler ends the exchange */
 };
 
 struct srv_exchange {
@@ -31,7 +31,7 @@ struct srv_exchange {
     struct MHD_Connection *mhd;
     struct srv_loop *loop;
     struct srv_connection *connection; /* NULL: gone */
-    atomic_int held_by;                /* enum exchange_held_by */
+    atomic_int owner;                  /* enum exchange_owner */
     bool polled;                       /* counted in loop->num_polled */
     bool is_head;                      /* the reply has no body */
     bool knows_interim;                /* the client understands interim replies: HTTP/1.1 */
@@ -61,8 +61,8 @@ struct srv_exchange {
  * 64 bits) share SRV_CLIENT_COUNTERS counters by a hash, so the table never grows, and nobody can
  * choose an address that shares a counter with another's. */
 struct srv_clients {
-    uint64_t seed;                              /* of the hash; secret */
-    atomic_size_t held[SRV_CLIENT_COUNTERS][2]; /* bytes: of requests, and of probes */
+    uint64_t seed;                               /* of the hash; secret */
+    atomic_size_t bytes[SRV_CLIENT_COUNTERS][2]; /* bytes: of requests, and of probes */
 };
 
 struct srv_http {
@@ -93,7 +93,7 @@ struct srv_http_input {
 uint64_t srv_client_address(const struct sockaddr *peer);
 
 /* The two counters of an address (srv_client_address), which last as long as the table. */
-atomic_size_t *srv_clients_held(struct srv_clients *clients, uint64_t address);
+atomic_size_t *srv_clients_bytes(struct srv_clients *clients, uint64_t address);
 
 /* ---- exchange.c: the connection's event thread only, but for srv_exchange_log ---- */
 
@@ -139,7 +139,7 @@ void srv_exchange_log(struct srv_request *request);
 
 /* Gives the request an id; takes the caller's own id and its trace from the head instead. */
 void srv_exchange_name(struct srv_exchange *exchange);
-void srv_exchange_take_names(struct srv_exchange *exchange, const struct srv_head *head);
+void srv_exchange_read_names(struct srv_exchange *exchange, const struct srv_head *head);
 
 /* ---- job.c: the connection's event thread only, but for srv_http_resume (http.h) ---- */
 
@@ -206,9 +206,6 @@ void srv_exchange_set_target(struct srv_exchange *exchange, const char *target);
  * exchange's event thread. */
 void srv_exchange_free(struct srv_exchange *exchange, bool on_loop_thread);
 void srv_exchange_free_pool(struct srv_loop *loop); /* of a loop that has stopped */
-
-/* The arena's grant function: charges `bytes` to the request. */
-bool srv_exchange_grant(void *exchange, size_t bytes);
 
 /* Grows the room for the body to hold `needed` bytes, in steps that at least double it, within the
  * limit.  Errors: body_too_large, out_of_memory. */

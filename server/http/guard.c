@@ -5,7 +5,6 @@
 #include "http/guard.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define TEXT(field) (int)(field)->value_length, (field)->value
@@ -84,12 +83,22 @@ enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head
 
 /* ---- The rules ------------------------------------------------------------------------------- */
 
-static enum srv_error_code check_host(const struct srv_head *head, struct srv_error *error)
+/* Finds a field that decides how a head is read: NULL where it is not given. */
+static enum srv_error_code find_once(const struct srv_header_field **out,
+                                     const struct srv_head *head, const char *name,
+                                     struct srv_error *error)
 {
     bool repeated;
-    const struct srv_header_field *host = srv_head_single(&repeated, head, "Host");
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "Host is given more than once");
+    *out = srv_head_single(&repeated, head, name);
+    return repeated ? srv_fail(error, SRV_E_BAD_REQUEST, name, "%s is given more than once", name)
+                    : SRV_OK;
+}
+
+static enum srv_error_code check_host(const struct srv_head *head, struct srv_error *error)
+{
+    const struct srv_header_field *host;
+    if (find_once(&host, head, "Host", error) != SRV_OK)
+        return error->code;
     if (host == NULL && strcmp(head->version, "HTTP/1.1") == 0)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Host", "HTTP/1.1 needs Host");
     return SRV_OK;
@@ -124,13 +133,10 @@ static enum srv_error_code check_target(struct srv_framing *out, const struct sr
 static enum srv_error_code check_coding(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *coding = srv_head_single(&repeated, head, "Transfer-Encoding");
-    if (coding == NULL)
-        return SRV_OK;
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
-                        "Transfer-Encoding is given more than once");
+    const struct srv_header_field *coding;
+    enum srv_error_code code = find_once(&coding, head, "Transfer-Encoding", error);
+    if (code != SRV_OK || coding == NULL)
+        return code;
     if (strcmp(head->version, "HTTP/1.1") != 0)
         return srv_fail(error, SRV_E_BAD_REQUEST, "Transfer-Encoding",
                         "HTTP/1.0 has no Transfer-Encoding");
@@ -147,13 +153,10 @@ static enum srv_error_code check_coding(struct srv_framing *out, const struct sr
 static enum srv_error_code check_length(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *length = srv_head_single(&repeated, head, "Content-Length");
-    if (length == NULL)
-        return SRV_OK;
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Content-Length",
-                        "Content-Length is given more than once");
+    const struct srv_header_field *length;
+    enum srv_error_code code = find_once(&length, head, "Content-Length", error);
+    if (code != SRV_OK || length == NULL)
+        return code;
     out->has_length = true;
     if (read_decimal(&out->length, length))
         return SRV_OK;
@@ -164,12 +167,10 @@ static enum srv_error_code check_length(struct srv_framing *out, const struct sr
 static enum srv_error_code check_expect(struct srv_framing *out, const struct srv_head *head,
                                         struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *expect = srv_head_single(&repeated, head, "Expect");
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, "Expect", "Expect is given more than once");
-    if (expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
-        return SRV_OK;
+    const struct srv_header_field *expect;
+    enum srv_error_code code = find_once(&expect, head, "Expect", error);
+    if (code != SRV_OK || expect == NULL || strcmp(head->version, "HTTP/1.1") != 0)
+        return code;
     if (!value_is(expect, "100-continue"))
         return srv_fail(error, SRV_E_NOT_IMPLEMENTED, "Expect",
                         "Expect '%.*s' is not `100-continue`", TEXT(expect));
@@ -190,36 +191,36 @@ enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_hea
 /* ---- Media types ----------------------------------------------------------------------------- */
 
 /* Bytes of a value. */
-struct piece {
+struct token {
     const char *text;
     size_t length;
 };
 
-static struct piece value_of(const struct srv_header_field *field)
+static struct token value_of(const struct srv_header_field *field)
 {
-    return (struct piece){field->value, field->value_length};
+    return (struct token){field->value, field->value_length};
 }
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 /* Takes what stands before the first `stop`, or all, off the front of *rest; returns it without
  * blanks around it. */
-static struct piece take_piece(struct piece *rest, char stop)
+static struct token next_token(struct token *rest, char stop)
 {
     const char *found = memchr(rest->text, stop, rest->length);
-    struct piece piece = {rest->text, found != NULL ? (size_t)(found - rest->text) : rest->length};
-    const size_t taken = piece.length + (found != NULL);
-    *rest = (struct piece){rest->text + taken, rest->length - taken};
-    for (; piece.length > 0 && is_blank(piece.text[0]); piece.length--)
-        piece.text++;
-    while (piece.length > 0 && is_blank(piece.text[piece.length - 1]))
-        piece.length--;
-    return piece;
+    struct token token = {rest->text, found != NULL ? (size_t)(found - rest->text) : rest->length};
+    const size_t taken = token.length + (found != NULL);
+    *rest = (struct token){rest->text + taken, rest->length - taken};
+    for (; token.length > 0 && is_blank(token.text[0]); token.length--)
+        token.text++;
+    while (token.length > 0 && is_blank(token.text[token.length - 1]))
+        token.length--;
+    return token;
 }
 
-static bool is_word(struct piece piece, const char *word)
+static bool is_word(struct token token, const char *word)
 {
-    return piece.length == strlen(word) && strncasecmp(piece.text, word, piece.length) == 0;
+    return token.length == strlen(word) && strncasecmp(token.text, word, token.length) == 0;
 }
 
 #define JSON_TYPE "application/json"
@@ -229,8 +230,8 @@ static bool is_word(struct piece piece, const char *word)
 /* Whether the field's value is the media type, parameters aside. */
 static bool type_is(const struct srv_header_field *field, const char *type)
 {
-    struct piece value = value_of(field);
-    return is_word(take_piece(&value, ';'), type);
+    struct token value = value_of(field);
+    return is_word(next_token(&value, ';'), type);
 }
 
 static const struct {
@@ -289,16 +290,13 @@ enum srv_error_code srv_guard_content_type(const struct srv_head *head, bool fra
 enum srv_error_code srv_guard_json_length(bool *framed, uint64_t *length,
                                           const struct srv_head *head, struct srv_error *error)
 {
-    bool repeated;
-    const struct srv_header_field *field = srv_head_single(&repeated, head, SRV_JSON_LENGTH);
-    const struct srv_header_field *type = srv_head_find(head, "Content-Type");
+    const struct srv_header_field *field, *type = srv_head_find(head, "Content-Type");
+    if (find_once(&field, head, SRV_JSON_LENGTH, error) != SRV_OK)
+        return error->code;
     *framed = field != NULL;
     if (field == NULL && type != NULL && type_is(type, BYTES_TYPE))
         return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
                         "a body of " BYTES_TYPE " needs " SRV_JSON_LENGTH);
-    if (repeated)
-        return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
-                        SRV_JSON_LENGTH " is given more than once");
     if (field != NULL && !read_decimal(length, field))
         return srv_fail(error, SRV_E_BAD_REQUEST, SRV_JSON_LENGTH,
                         SRV_JSON_LENGTH " '%.*s' is not a number of bytes", TEXT(field));
@@ -323,7 +321,7 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
 /* How specifically a range of Accept or Accept-Encoding names `type`: 3 as "kind/subtype", 2 as
  * "kind/" and a star, 1 as two stars, 0 not at all.  A coding has no kind: 3 is its name, 1 one
  * star. */
-static int specificity_of(struct piece range, const char *type)
+static int specificity_of(struct token range, const char *type)
 {
     const char *slash = strchr(type, '/');
     size_t kind = slash != NULL ? (size_t)(slash - type) + 1 : 0;
@@ -352,10 +350,10 @@ static unsigned read_weight(const char *text, size_t length)
 }
 
 /* The weight ("q=") among the parameters of a range; 1000 without one. */
-static unsigned weight_of(struct piece parameters)
+static unsigned weight_of(struct token parameters)
 {
     while (parameters.length > 0) {
-        struct piece one = take_piece(&parameters, ';');
+        struct token one = next_token(&parameters, ';');
         if (one.length >= 3 && strncasecmp(one.text, "q=", 2) == 0)
             return read_weight(one.text + 2, one.length - 2);
     }
@@ -374,13 +372,13 @@ static struct preference find_preference(const struct srv_head *head, const char
 {
     struct preference found = {0};
     for (size_t i = 0; i < head->count; i++) {
-        struct piece rest = value_of(&head->fields[i]);
+        struct token rest = value_of(&head->fields[i]);
         if (!name_is(&head->fields[i], name, strlen(name)))
             continue;
         found.given = found.given || rest.length > 0;
         while (rest.length > 0) {
-            struct piece range = take_piece(&rest, ',');
-            int specificity = specificity_of(take_piece(&range, ';'), type);
+            struct token range = next_token(&rest, ',');
+            int specificity = specificity_of(next_token(&range, ';'), type);
             if (specificity > found.specificity) {
                 found.specificity = specificity;
                 found.weight = weight_of(range);

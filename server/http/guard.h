@@ -7,8 +7,6 @@
 #ifndef SRV_HTTP_GUARD_H
 #define SRV_HTTP_GUARD_H
 
-#include <stdint.h>
-
 #include "http/http.h"
 
 struct srv_buffer;

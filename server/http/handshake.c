@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "config/bounds.h"
 #include "http/loop.h"
 
 #define GRACE_MS 1000 /* a younger handshake is not ended for its number */

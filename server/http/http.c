@@ -11,20 +11,15 @@
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
 #include "http/exchange.h"
-#include "http/loop.h"
-#include "http/tls.h"
 #include "ops/log.h"
 
 #define BACKLOG 4096
@@ -90,7 +85,8 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
     }
     const union MHD_ConnectionInfo *peer =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    connection->held = srv_clients_held(&http->clients, srv_client_address(peer->client_addr));
+    connection->client_bytes =
+        srv_clients_bytes(&http->clients, srv_client_address(peer->client_addr));
     const union MHD_ConnectionInfo *tls =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     connection->tls = tls != NULL ? tls->tls_session : NULL;

@@ -11,8 +11,6 @@
 #ifndef SRV_HTTP_H
 #define SRV_HTTP_H
 
-#include <stdatomic.h>
-
 #include "wire/route.h"
 
 struct srv_http;
@@ -39,6 +37,7 @@ struct srv_http_context {
     struct srv_metrics *metrics;
     struct srv_scheduler *scheduler;
     struct srv_budget *in_flight; /* request->in_flight */
+    struct srv_inputs *inputs;    /* request->inputs */
     const atomic_int *phase;      /* enum srv_phase */
     const atomic_bool *stopping;  /* request->stopping */
     void *app;                    /* request->app, for the handlers of api/ only */

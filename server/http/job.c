@@ -2,40 +2,40 @@
  *
  * While its job runs an exchange is polled, not suspended: libmicrohttpd calls its handler again
  * each turn until there is a reply, and only an exchange that has been polled for long is suspended
- * (mhd_workarounds.c, 12).  From submit to resume the scheduler holds the request; x->held_by says
+ * (mhd_workarounds.c, 12).  From submit to resume the scheduler holds the request; x->owner says
  * so, and who acts next. */
 #include <microhttpd.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "http/exchange.h"
 #include "schedule/scheduler.h"
 
-#define MAX_POLLS 4096                     /* of all polled exchanges, before one is suspended */
-#define PROBE_AFTER_NS UINT64_C(100000000) /* of a job: before that its client is not probed */
+#define MAX_POLLS 4096                   /* of all polled exchanges, before one is suspended */
+#define PROBE_AFTER_NS (100 * SRV_MS_NS) /* of a job: before that its client is not probed */
 
 static struct srv_scheduler *begin_job(struct srv_exchange *x)
 {
     x->state = RUNNING_JOB;
-    atomic_store(&x->held_by, HELD_BY_SCHEDULER);
+    atomic_store(&x->owner, OWNED_BY_SCHEDULER);
     return x->loop->http->context.scheduler;
 }
 
-/* Polls for the reply where the scheduler has taken the request; returns whether it has. */
-static bool poll_taken(struct srv_exchange *x, bool taken)
+/* Polls for the reply where the scheduler has accepted the request; returns whether it has. */
+static bool begin_polling(struct srv_exchange *x, bool accepted)
 {
-    if (!taken)
-        atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
-    x->polled = taken;
-    x->loop->num_polled += taken;
-    return taken;
+    if (!accepted)
+        atomic_store(&x->owner, OWNED_BY_EVENT_THREAD);
+    x->polled = accepted;
+    x->loop->num_polled += accepted;
+    return accepted;
 }
 
 bool srv_exchange_submit(struct srv_exchange *x)
 {
     struct srv_error error = {0};
-    if (!poll_taken(x, srv_scheduler_submit(begin_job(x), &x->request, &error))) {
+    if (!begin_polling(x, srv_scheduler_submit(begin_job(x), &x->request, &error))) {
         srv_reply_error(&x->request, &error);
         return false;
     }
@@ -44,7 +44,7 @@ bool srv_exchange_submit(struct srv_exchange *x)
 
 bool srv_exchange_handle_elsewhere(struct srv_exchange *x)
 {
-    return poll_taken(x, srv_scheduler_handle(begin_job(x), &x->request));
+    return begin_polling(x, srv_scheduler_handle(begin_job(x), &x->request));
 }
 
 void srv_exchange_run_submitted(struct srv_loop *loop)
@@ -67,17 +67,17 @@ void srv_exchange_stop_polling(struct srv_exchange *x)
 /* Takes the connection out of libmicrohttpd's hands until the job is done, unless it is by now. */
 static void suspend(struct srv_exchange *x)
 {
-    int held_by = HELD_BY_SCHEDULER;
+    int owner = OWNED_BY_SCHEDULER;
     srv_exchange_stop_polling(x);
     x->connection->may_have_ended = true; /* nobody looks at its socket meanwhile */
     MHD_suspend_connection(x->mhd);
-    if (!atomic_compare_exchange_strong(&x->held_by, &held_by, HELD_BY_SCHEDULER_TO_RESUME))
+    if (!atomic_compare_exchange_strong(&x->owner, &owner, OWNED_BY_SCHEDULER_TO_RESUME))
         MHD_resume_connection(x->mhd);
 }
 
 bool srv_exchange_poll(struct srv_exchange *x)
 {
-    if (x->state != RUNNING_JOB || atomic_load(&x->held_by) != HELD_BY_SCHEDULER)
+    if (x->state != RUNNING_JOB || atomic_load(&x->owner) != OWNED_BY_SCHEDULER)
         return false;
     if (++x->num_polls * x->loop->num_polled > MAX_POLLS)
         suspend(x);
@@ -126,11 +126,11 @@ bool srv_connection_is_cut_off(const struct srv_connection *connection)
 
 bool srv_exchange_abandon(struct srv_exchange *x)
 {
-    int held_by = HELD_BY_SCHEDULER;
+    int owner = OWNED_BY_SCHEDULER;
     struct srv_connection *connection = x->connection;
     x->connection = NULL;
     atomic_store(&x->request.left, true);
-    if (atomic_compare_exchange_strong(&x->held_by, &held_by, HELD_BY_SCHEDULER_TO_END)) {
+    if (atomic_compare_exchange_strong(&x->owner, &owner, OWNED_BY_SCHEDULER_TO_END)) {
         connection->exchange = NULL;
         return true;
     }
@@ -148,10 +148,10 @@ void srv_http_resume(struct srv_http *http, struct srv_request *const requests[]
         struct MHD_Connection *mhd = x->mhd;
         touched[x->loop - http->loops] = true;
         /* From here on x is the scheduler's only where it is to end the exchange. */
-        int held_by = atomic_exchange(&x->held_by, HELD_BY_EVENT_THREAD);
-        if (held_by == HELD_BY_SCHEDULER_TO_RESUME)
+        int owner = atomic_exchange(&x->owner, OWNED_BY_EVENT_THREAD);
+        if (owner == OWNED_BY_SCHEDULER_TO_RESUME)
             MHD_resume_connection(mhd);
-        if (held_by == HELD_BY_SCHEDULER_TO_END) {
+        if (owner == OWNED_BY_SCHEDULER_TO_END) {
             srv_exchange_log(requests[i]);
             srv_exchange_free(x, false);
         }

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "config/bounds.h"
 #include "http/exchange.h"
 
 struct srv_linger {
@@ -56,10 +55,10 @@ void srv_linger_begin(struct srv_loop *loop, int fd)
 /* False once the socket is to be closed.  MSG_TRUNC: the system copies nothing. */
 static bool throw_away(struct srv_linger *linger, uint64_t now)
 {
-    char room[65536];
+    char dropped[65536];
     ssize_t got = 1;
     for (size_t bytes = 0; got > 0 && bytes < TURN_BYTES; bytes += (size_t)got) {
-        got = recv(linger->fd, room, sizeof room, MSG_DONTWAIT | MSG_TRUNC);
+        got = recv(linger->fd, dropped, sizeof dropped, MSG_DONTWAIT | MSG_TRUNC);
         if (got <= 0)
             break;
         linger->bytes += (size_t)got;
@@ -88,14 +87,14 @@ void srv_lingers_sweep(struct srv_loop *loop, uint64_t now)
         if (now >= linger->end_ns || now >= linger->idle_end_ns)
             end(loop, linger);
     }
-    srv_lingers_make_room(loop); /* connections may have come to other loops */
+    srv_lingers_bound(loop); /* connections may have come to other loops */
 }
 
-void srv_lingers_make_room(struct srv_loop *loop)
+void srv_lingers_bound(struct srv_loop *loop)
 {
     const struct srv_http *http = loop->http;
-    size_t room = http->context.limits->max_connections + http->loop_count * SRV_MAX_RESERVED;
+    size_t limit = http->context.limits->max_connections + http->loop_count * SRV_MAX_RESERVED;
     while (!TAILQ_EMPTY(&loop->lingers.list) &&
-           atomic_load(&http->connections) + atomic_load(&http->lingering) > room)
+           atomic_load(&http->connections) + atomic_load(&http->lingering) > limit)
         end(loop, TAILQ_FIRST(&loop->lingers.list));
 }

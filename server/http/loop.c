@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -18,7 +17,6 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "config/bounds.h"
 #include "http/exchange.h"
 
 #define SWEEP_MS 250
@@ -97,7 +95,7 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
     connection->fd = fd;
     LIST_INSERT_HEAD(&loop->connections, connection, link);
     srv_place_take(connection);
-    srv_lingers_make_room(loop);
+    srv_lingers_bound(loop);
     return connection;
 }
 

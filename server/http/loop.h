@@ -11,9 +11,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
 #include <sys/types.h>
 
@@ -30,7 +27,7 @@ struct srv_connection {
     struct srv_loop *loop;
     struct MHD_Connection *mhd;
     int fd;                                  /* closed by libmicrohttpd */
-    atomic_size_t *held;                     /* [2]: of its address (clients.c) */
+    atomic_size_t *client_bytes;             /* [2]: of its address (clients.c) */
     void *tls;                               /* its session (tls.h), NULL for plain HTTP */
     struct srv_tls_credentials *credentials; /* of the session; NULL: those it began with */
     uint64_t deadline_ns;                    /* 0: none */
@@ -245,7 +242,7 @@ void srv_lingers_serve(struct srv_loop *loop, uint64_t now_ns);
 void srv_lingers_sweep(struct srv_loop *loop, uint64_t now_ns);
 
 /* A connection has come: closes sockets that have no room beside all connections. */
-void srv_lingers_make_room(struct srv_loop *loop);
+void srv_lingers_bound(struct srv_loop *loop);
 
 /* ---- mhd_workarounds.c, which lists defects of libmicrohttpd 0.9.75 by number ---- */
 

@@ -6,13 +6,10 @@
  * KiB, allocated by one thread and freed by another, would leave holes in the heap that grow for
  * hours.  Where the pool is used up, exchanges come from malloc.  The charge to max_in_flight_bytes
  * is the same either way. */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "http/exchange.h"
-#include "wire/route.h"
 
 #define HINT_MAX 160
 #define NUMBER_LEAST 10 /* bytes of a number in JSON, as clients write them */
@@ -31,7 +28,7 @@
 /* ---- Exchanges ------------------------------------------------------------------------------- */
 
 /* A freed exchange, or else the next unused one of the pool; NULL where there is none. */
-static struct srv_exchange *take_from_pool(struct srv_loop *loop)
+static struct srv_exchange *pop_from_pool(struct srv_loop *loop)
 {
     if (loop->free_list == NULL)
         loop->free_list = atomic_exchange(&loop->freed_elsewhere, NULL);
@@ -63,7 +60,7 @@ static void return_to_pool(struct srv_exchange *x, struct srv_loop *loop, bool o
 
 struct srv_exchange *srv_exchange_new(struct srv_loop *loop)
 {
-    struct srv_exchange *x = take_from_pool(loop);
+    struct srv_exchange *x = pop_from_pool(loop);
     if (x == NULL)
         x = aligned_alloc(64, sizeof *x);
     if (x != NULL)
@@ -111,12 +108,6 @@ size_t srv_http_exchange_bytes(void) { return sizeof(struct srv_exchange); }
 
 /* ---- Charging and bodies --------------------------------------------------------------------- */
 
-bool srv_exchange_grant(void *context, size_t bytes)
-{
-    struct srv_exchange *x = context;
-    return srv_request_charge(&x->request, bytes);
-}
-
 enum srv_error_code srv_exchange_fail_in_flight(struct srv_error *error)
 {
     return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
@@ -137,8 +128,8 @@ static char *resize_body(struct srv_exchange *x, size_t capacity)
 
 /* Makes room for a body of `capacity` bytes and the NUL after it; for `needed` bytes where memory
  * in flight allows no more. */
-static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size_t capacity,
-                                     struct srv_error *error)
+static enum srv_error_code grow_to(struct srv_exchange *x, size_t needed, size_t capacity,
+                                   struct srv_error *error)
 {
     if (!srv_request_charge(&x->request, capacity - x->capacity)) {
         if (!srv_request_charge(&x->request, needed - x->capacity))
@@ -201,5 +192,5 @@ enum srv_error_code srv_exchange_grow_body(struct srv_exchange *x, size_t needed
     size_t factor = needed < SMALL_BODY ? 8 : 2;
     size_t capacity = needed <= BODY_FIRST ? BODY_FIRST : factor * needed;
     capacity = capacity < max ? capacity : max;
-    return make_room(x, needed, capacity > needed ? capacity : needed, error);
+    return grow_to(x, needed, capacity > needed ? capacity : needed, error);
 }

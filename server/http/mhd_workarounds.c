@@ -48,7 +48,7 @@
  *    with 350 cookies or parameters of the query, for each of which it takes memory.  Answer: the
  *    library's calls of recv and gnutls_record_recv come here, since the program's own functions
  *    stand before those of libraries, and bytes that have not passed scan.c do not reach it.
- *    A head that came another way is refused (take_head in exchange.c).
+ *    A head that came another way is refused (read_head in exchange.c).
  * 14 A socket that a TLS handshake has emptied still counts as readable, so the handshake is asked
  *    to go on in every turn, a whole CPU until the deadline.  Answer: the connection is
  *    suspended until its socket is ready (handshake.c).
@@ -58,16 +58,12 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "http/exchange.h"
-#include "http/loop.h"
-#include "http/tls.h"
 
 #define BACKOFF_MS 100
 #define TURN_SOCKETS 32 /* that are read from in one turn, at most */

@@ -2,7 +2,6 @@
  *
  * A caller may send an id and the trace that the request belongs to.  Where either is not as it
  * should be, the field is ignored: what only names a request is no reason to refuse it. */
-#include <string.h>
 
 #include "basics/hash.h"
 #include "http/exchange.h"
@@ -19,7 +18,7 @@ void srv_exchange_name(struct srv_exchange *x)
     srv_trace_hex(x->request.request_id, next_id(x->loop->http));
 }
 
-void srv_exchange_take_names(struct srv_exchange *x, const struct srv_head *head)
+void srv_exchange_read_names(struct srv_exchange *x, const struct srv_head *head)
 {
     struct srv_request *request = &x->request;
     char id[SRV_ID_MAX + 1];

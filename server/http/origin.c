@@ -7,10 +7,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <string.h>
 #include <strings.h>
-
-#include "base/buffer.h"
 
 #define METHODS "GET, HEAD, POST, PUT, DELETE"
 #define REQUEST_FIELDS                                                            \

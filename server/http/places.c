@@ -1,8 +1,7 @@
 /* places.c: a count of ordinary places, which all loops share, and a list of reserved ones. */
-#include "config/bounds.h"
 #include "http/exchange.h"
 
-static bool take_ordinary(struct srv_http *http)
+static bool reserve_ordinary(struct srv_http *http)
 {
     bool taken = atomic_fetch_add(&http->places, 1) < http->context.limits->max_connections;
     if (!taken)
@@ -22,7 +21,7 @@ static void leave_list(struct srv_connection *connection)
 void srv_place_take(struct srv_connection *connection)
 {
     struct srv_reserved *reserved = &connection->loop->reserved;
-    if (take_ordinary(connection->loop->http))
+    if (reserve_ordinary(connection->loop->http))
         return;
     TAILQ_INSERT_TAIL(&reserved->list, connection, place.entry);
     reserved->count++;
@@ -41,7 +40,7 @@ bool srv_place_is_ordinary(struct srv_connection *connection)
     struct srv_http_place *place = &connection->place;
     if (!place->reserved)
         return true;
-    if (!place->listed || !take_ordinary(connection->loop->http))
+    if (!place->listed || !reserve_ordinary(connection->loop->http))
         return false;
     leave_list(connection);
     place->reserved = false;

@@ -6,14 +6,10 @@
 #include <linux/tcp.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/clock.h"
-#include "base/number.h"
 #include "http/exchange.h"
-#include "http/tls.h"
 #include "ops/stage.h"
 #include "schedule/scheduler.h"
 
@@ -116,17 +112,17 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
         add(out, "WWW-Authenticate", "Bearer");
     if (reply->retry_after_s > 0)
         add_number(out, "Retry-After: ", reply->retry_after_s);
-    if (request->t_taken != 0)
+    if (request->t_popped != 0)
         add_timing(out, request);
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-#define LINES_MAX 2048                 /* header lines of a reply */
-#define PIECE_BYTES ((size_t)64 << 10) /* sent to one connection before others have their turn */
+#define LINES_MAX 2048                /* header lines of a reply */
+#define PART_BYTES ((size_t)64 << 10) /* sent to one connection before others have their turn */
 
 /* A turn in which a piece is sent is not idle. */
-static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
+static ssize_t read_part(void *context, uint64_t at, char *out, size_t most)
 {
     const struct srv_request *request = context;
     const struct srv_exchange *x = request->connection;
@@ -142,9 +138,9 @@ static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
 static struct MHD_Response *make_response(struct srv_request *request, const char *body,
                                           size_t length)
 {
-    if (length <= PIECE_BYTES || !srv_request_charge(request, PIECE_BYTES))
+    if (length <= PART_BYTES || !srv_request_charge(request, PART_BYTES))
         return MHD_create_response_from_buffer(length, (char *)body, MHD_RESPMEM_PERSISTENT);
-    return MHD_create_response_from_callback(length, PIECE_BYTES, copy_piece, request, NULL);
+    return MHD_create_response_from_callback(length, PART_BYTES, read_part, request, NULL);
 }
 
 /* Adds the lines, which are changed, to a reply of libmicrohttpd's. */
@@ -167,15 +163,15 @@ static bool add_lines(struct MHD_Response *response, struct srv_buffer *lines)
 bool srv_reply_through_mhd(struct srv_exchange *x, bool close)
 {
     struct srv_request *request = &x->request;
-    char room[LINES_MAX];
+    char space[LINES_MAX];
     struct srv_buffer lines;
     size_t length;
     const char *body = finish_reply(&length, request, x->loop);
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
-    srv_buffer_init(&lines, sizeof room);
-    srv_buffer_lend(&lines, room, sizeof room);
+    srv_buffer_init(&lines, sizeof space);
+    srv_buffer_lend(&lines, space, sizeof space);
     list_fields(&lines, x->loop, request);
     bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
     good = good && add_lines(response, &lines);

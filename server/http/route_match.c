@@ -3,7 +3,6 @@
  * Paths are matched as they were sent, but for one slash at the end of some.  A percent sign is not
  * decoded, so an encoded path never turns into another route; ids need no encoding. */
 #include <stdio.h>
-#include <string.h>
 
 #include "http/http.h"
 

@@ -4,8 +4,6 @@
  * Rules that need the whole head, such as which fields exclude each other, are guard.c's. */
 #include "http/scan.h"
 
-#include <string.h>
-
 #include "wire/route.h"
 
 #define TEXT_OF(number) #number
@@ -395,7 +393,7 @@ static char *start(struct srv_scan *s, char *at, char *end)
 }
 
 /* Takes a blank, which counts as one of the head's, out of the bytes; returns the new end. */
-static char *take_out(struct srv_scan *s, char *at, char *end)
+static char *remove_blank(struct srv_scan *s, char *at, char *end)
 {
     s->blank = true;
     if (++s->bytes > SRV_MAX_HEADER_BYTES)
@@ -411,9 +409,9 @@ static char *step(struct srv_scan *s, char *at, char *end)
     bool in_head = s->state <= HEAD_LF;
     bool in_line = s->state >= CHUNK_DIGITS && s->state <= CHUNK_LINE_LF;
     size_t *count = in_head ? &s->bytes : &s->line;
-    size_t most = in_head ? SRV_MAX_HEADER_BYTES : SRV_MAX_CHUNK_LINE, room = most + 1 - *count;
-    if ((in_head || in_line) && (size_t)(end - at) > room)
-        end = at + room;
+    size_t most = in_head ? SRV_MAX_HEADER_BYTES : SRV_MAX_CHUNK_LINE, left = most + 1 - *count;
+    if ((in_head || in_line) && (size_t)(end - at) > left)
+        end = at + left;
     char *next = steps[s->state](s, at, end);
     if (in_head || in_line)
         *count += (size_t)(next - at);
@@ -437,7 +435,7 @@ size_t srv_scan(struct srv_scan *s, char *bytes, size_t count)
             requests = s->requests;
             end = start(s, at, end);
         } else if (is_blank_behind(s, *at)) {
-            end = take_out(s, at, end);
+            end = remove_blank(s, at, end);
         } else {
             at = step(s, at, end);
         }

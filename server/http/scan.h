@@ -7,11 +7,6 @@
 #ifndef SRV_HTTP_SCAN_H
 #define SRV_HTTP_SCAN_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/errors.h"
 #include "config/bounds.h"
 
 /* Why bytes are no request: the reply.  Rows of constant tables. */

@@ -3,7 +3,7 @@
 
 #include "http/loop.h"
 
-static void take(struct srv_turns *turns, struct srv_connection *connection)
+static void stop_waiting(struct srv_turns *turns, struct srv_connection *connection)
 {
     TAILQ_REMOVE(&turns->waiting, connection, turn.entry);
     connection->turn.waits = false;
@@ -14,10 +14,10 @@ bool srv_turn_begins(struct srv_connection *connection)
     struct srv_loop *loop = connection->loop;
     struct srv_turns *turns = &loop->turns;
     bool granted = connection->turn.granted;
-    bool room = TAILQ_EMPTY(&turns->waiting) && turns->served < SRV_TURN_PIPELINED;
+    bool fits = TAILQ_EMPTY(&turns->waiting) && turns->served < SRV_TURN_PIPELINED;
     connection->turn.granted = false;
-    turns->served += !granted && room;
-    if (granted || room || loop->stopping)
+    turns->served += !granted && fits;
+    if (granted || fits || loop->stopping)
         return true;
     TAILQ_INSERT_TAIL(&turns->waiting, connection, turn.entry);
     connection->turn.waits = true;
@@ -33,7 +33,7 @@ void srv_turns_resume(struct srv_loop *loop)
     struct srv_connection *connection;
     while ((connection = TAILQ_FIRST(&turns->waiting)) != NULL &&
            (turns->served < SRV_TURN_PIPELINED || loop->stopping)) {
-        take(turns, connection);
+        stop_waiting(turns, connection);
         turns->served++;
         connection->turn.granted = true;
         MHD_resume_connection(connection->mhd);
@@ -43,5 +43,5 @@ void srv_turns_resume(struct srv_loop *loop)
 void srv_turn_forget(struct srv_connection *connection)
 {
     if (connection->turn.waits)
-        take(&connection->loop->turns, connection);
+        stop_waiting(&connection->loop->turns, connection);
 }

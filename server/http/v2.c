@@ -1,6 +1,5 @@
 /* v2.c: what is otherwise in requests of the Open Inference Protocol, as its clients send
  * them. */
-#include <string.h>
 
 #include "http/exchange.h"
 

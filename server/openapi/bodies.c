@@ -4,7 +4,6 @@
  *
  * A field may be null, which counts as left out, so that a rule about fields that are given says
  * "given and not null". */
-#include <string.h>
 
 #include "api/endpoints.h"
 #include "openapi/openapi.h"
@@ -57,12 +56,21 @@ static json_t *object_schema(enum srv_tensor_kind kind, bool binary)
                 words(binary ? "shape datatype binary_data_size" : "shape data"));
 }
 
+/* A tensor that PUT /inputs/{digest} has brought. */
+static json_t *input_schema(void)
+{
+    return pack("{s:s, s:b, s:{s:o}, s:[s]}", "type", "object", "additionalProperties", 0,
+                "properties", "input", schema_of("Digest"), "required", "input");
+}
+
 static void add_tensors(json_t *schemas)
 {
     for (size_t i = 0; i < TENSOR_KINDS; i++) {
         enum srv_tensor_kind kind = (enum srv_tensor_kind)i;
         json_t *objects =
             pack("{s:[o, o]}", "anyOf", object_schema(kind, false), object_schema(kind, true));
+        if (kind == SRV_FLOATS || kind == SRV_FLOATS_OR_NULL)
+            append(json_object_get(objects, "anyOf"), input_schema());
         set(schemas, tensors[i].name, nested_schema(tensors[i].element, objects));
     }
     for (size_t i = 0; i < sizeof output_tensors / sizeof output_tensors[0]; i++)
@@ -85,12 +93,12 @@ static json_t *type_of(const struct srv_field *field)
 /* ---- Rules ----------------------------------------------------------------------------------- */
 
 /* The fields of a set that the body may hold. */
-static uint64_t held_by(enum srv_call_kind body, uint64_t fields)
+static uint64_t fields_of(enum srv_call_kind body, uint64_t fields)
 {
-    uint64_t held = 0;
+    uint64_t found = 0;
     for (uint64_t left = fields; left != 0; left &= left - 1)
-        held |= (srv_field_first(left)->bodies & body) != 0 ? left & -left : 0;
-    return held;
+        found |= (srv_field_first(left)->bodies & body) != 0 ? left & -left : 0;
+    return found;
 }
 
 /* That all fields of a set are given; a flag, where `as_true`, with true. */
@@ -129,9 +137,9 @@ static json_t *some_output(unsigned outputs)
 static json_t *rule_schema(const struct srv_call_rule *rule, enum srv_call_kind body)
 {
     json_t *schema = rule->outputs != 0    ? some_output(rule->outputs)
-                     : rule->excludes != 0 ? none_given(held_by(body, rule->excludes))
+                     : rule->excludes != 0 ? none_given(fields_of(body, rule->excludes))
                                            : set_given(rule->needs, false);
-    uint64_t unless = held_by(body, rule->unless);
+    uint64_t unless = fields_of(body, rule->unless);
     if (unless != 0)
         schema = pack("{s:[o]}", "anyOf", schema);
     for (uint64_t left = unless; left != 0; left &= left - 1)
@@ -151,8 +159,8 @@ static json_t *call_schema(enum srv_call_kind body, const char *meaning)
     json_t *schema = closed_object(meaning, properties);
     for (size_t i = 0; i < srv_call_rule_count; i++) {
         const struct srv_call_rule *rule = &srv_call_rules[i];
-        bool says = rule->outputs != 0 || held_by(body, rule->needs | rule->excludes) != 0;
-        if ((rule->bodies & body) != 0 && held_by(body, rule->given) == rule->given && says)
+        bool says = rule->outputs != 0 || fields_of(body, rule->needs | rule->excludes) != 0;
+        if ((rule->bodies & body) != 0 && fields_of(body, rule->given) == rule->given && says)
             append(list, rule_schema(rule, body));
     }
     set(schema, "allOf", list);
@@ -214,7 +222,7 @@ void add_calls(json_t *schemas)
                                      "prefill of a session"));
     set(schemas, "DecodeRequest",
         call_schema(SRV_CALL_DECODE, "A step over a session, or a list of steps"));
-    set(schemas, "StepRequest", call_schema(SRV_CALL_ITEM, "A step of a list of steps"));
+    set(schemas, "StepRequest", call_schema(SRV_CALL_SEQUENCE, "A step of a list of steps"));
 }
 
 /* ---- Documents ------------------------------------------------------------------------------- */

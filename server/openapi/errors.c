@@ -3,7 +3,6 @@
  * An error has the traits of routes that may reply with it; one that only some of them have is a
  * word of the route's doc.errors.  Replies that several routes share stand under components. */
 #include <stdio.h>
-#include <string.h>
 
 #include "openapi/openapi.h"
 
@@ -26,7 +25,7 @@ static const struct {
     {TRAIT_SCOPED, "forbidden"},
     {NOWHERE, "route_not_found method_not_allowed client_gone lame_duck storage_stalled"},
     {TRAIT_TENSORS, "model_not_found layer_not_found rope_changes model_mismatch too_many_tokens "
-                    "reply_too_large unsupported session_busy"},
+                    "reply_too_large unsupported session_busy input_not_found"},
     {TRAIT_TENSORS | TRAIT_SESSION, "session_not_found"},
     {TRAIT_TENSORS | TRAIT_SESSION | TRAIT_CREATES, "wrong_instance session_lost"},
     {TRAIT_TENSORS | TRAIT_CREATES, "session_exists session_full pool_full session_limit"},
@@ -82,7 +81,7 @@ static json_t *response(const struct srv_route *route, unsigned status)
 #define SAME_STATUS_MAX 16 /* different replies with one status */
 
 /* A reference to the reply, which is found in *shared or added to it. */
-static json_t *share(json_t *shared, unsigned status, json_t *reply)
+static json_t *find_or_add(json_t *shared, unsigned status, json_t *reply)
 {
     char name[32];
     for (unsigned i = 1; i <= SAME_STATUS_MAX; i++) {
@@ -103,6 +102,6 @@ void add_errors(json_t *replies, json_t *shared, const struct srv_route *route)
         json_t *reply = response(route, status);
         snprintf(name, sizeof name, "%u", status);
         if (reply != NULL)
-            set(replies, name, share(shared, status, reply));
+            set(replies, name, find_or_add(shared, status, reply));
     }
 }

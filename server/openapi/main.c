@@ -6,11 +6,8 @@
  * operation is made from its row of the table of routes.  Schemas come from the tables of fields
  * (bodies.c), of replies (replies.c) and of values (values.c), errors from the table of
  * errors (errors.c). */
-#include <string.h>
 
 #include "api/endpoints.h"
-#include "attn.h"
-#include "config/bounds.h"
 #include "openapi/openapi.h"
 
 #define JSON_TYPE "application/json"
@@ -58,7 +55,8 @@ static json_t *parameter_components(void)
 /* The schema of a variable part of a path, "{id}/...". */
 static const char *path_type(const char *variable)
 {
-    static const char *const types[][2] = {{"{id}", "Id"}, {"{file}", "string"}};
+    static const char *const types[][2] = {
+        {"{id}", "Id"}, {"{digest}", "Digest"}, {"{file}", "string"}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strncmp(variable, types[i][0], strlen(types[i][0])) == 0)
             return types[i][1];

@@ -2,7 +2,6 @@
  * object.
  *
  * Objects are closed: a member of a reply that has no row here fails `make check-openapi`. */
-#include <string.h>
 
 #include "openapi/openapi.h"
 #include "wire/call.h"
@@ -34,6 +33,7 @@ static const struct object {
     {"BatchReply", "Forks and deletes in the order of the request's", PLAIN},
     {"DeletedSession", "A session that has ended", PLAIN},
     {"FailedChange", "A fork or delete of a list that was not made", PLAIN},
+    {"Input", "An input that is kept", PLAIN},
     {"Snapshot", "How far writing all sessions to disk is", PLAIN},
     {"ModelList", "All models", PLAIN},
     {"Model", "A model; from hidden_size on the specification of its first resident layer", PLAIN},
@@ -166,6 +166,9 @@ static const struct member {
     {"FailedChange", "error", "ErrorDetail", "why"},
     {"SessionPage", "sessions", "[ListedSession]", "in the order of their ids"},
     {"SessionPage", "next", "PageToken?", "what to continue after; null at the end"},
+    {"Input", "input", "Digest", "as calls name it"},
+    {"Input", "ttl_s", "Count", "seconds for which it is kept without a use"},
+
     {"Snapshot", "generation", "Count", "the one begun or in use"},
     {"Snapshot", "base", "Count", "the last that is complete on disk; 0: none"},
     {"Snapshot", "journal_bytes", "Count", "of the journals since then"},

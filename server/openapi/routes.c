@@ -2,7 +2,6 @@
  *
  * Handlers and parsers are not called here, and not linked either, since they lead to the whole
  * daemon: each name of endpoints.h stands for one of three functions that do nothing. */
-#include <string.h>
 
 #include "openapi/openapi.h"
 

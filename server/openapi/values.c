@@ -1,6 +1,5 @@
 /* values.c: the schemas of texts, numbers and lists of names, which requests and replies
  * share: a row for each. */
-#include <string.h>
 
 #include "openapi/openapi.h"
 #include "wire/call.h"
@@ -16,6 +15,7 @@ static const struct {
 } simple[] = {
     {"Id", "string", "1 to 64 letters, digits, '_', '.' and '-', the first a letter or digit",
      .pattern = ID_PATTERN},
+    {"Digest", "string", "a SHA-256", .pattern = "^[0-9a-f]{64}$"},
     {"PageToken", "string", "an id, or ID:OWNER, as next has it",
      .pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"},
     {"OwnerName", "string", "the name of an API key; empty: made without keys",

@@ -2,12 +2,9 @@
 #include "ops/log.h"
 
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/number.h"
 #include "ops/stage.h"
 
 #define TIME_MAX sizeof "2026-01-31T23:59:59.999Z"
@@ -111,10 +108,10 @@ void srv_log_request(struct srv_log *log, const struct srv_request *request)
     };
     if (log->level < SRV_LOG_ACCESS || log->writer == NULL)
         return;
-    char time[TIME_MAX], room[LINE_MAX_BYTES];
+    char time[TIME_MAX], space[LINE_MAX_BYTES];
     struct srv_buffer line;
-    srv_buffer_init(&line, sizeof room);
-    srv_buffer_lend(&line, room, sizeof room);
+    srv_buffer_init(&line, sizeof space);
+    srv_buffer_lend(&line, space, sizeof space);
     print_time(time);
     srv_buffer_text(&line, "{\"time\":\"");
     srv_buffer_text(&line, time);

@@ -7,11 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -27,7 +23,7 @@ struct srv_log_writer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake, settled; /* lines have come; lines are written or lost */
-    char *waiting, *taken;        /* [BUFFER] lines that wait, and those that the thread writes */
+    char *waiting, *writing;      /* [BUFFER] lines that wait, and those that the thread writes */
     size_t length;                /* of `waiting` */
     uint64_t accepted, done;      /* bytes that came, and of those what is written or lost */
     size_t dropped;               /* lines of which no line has told */
@@ -83,7 +79,7 @@ static size_t write_lines(bool *torn, int fd, const char *lines, size_t length)
 }
 
 /* Exchanges the buffers once lines wait; false at the end, when none do. */
-static bool take_lines(size_t *length, struct srv_log_writer *writer)
+static bool swap_buffers(size_t *length, struct srv_log_writer *writer)
 {
     pthread_mutex_lock(&writer->lock);
     writer->idle = true;
@@ -91,8 +87,8 @@ static bool take_lines(size_t *length, struct srv_log_writer *writer)
         pthread_cond_wait(&writer->wake, &writer->lock);
     writer->idle = false;
     char *lines = writer->waiting;
-    writer->waiting = writer->taken;
-    writer->taken = lines;
+    writer->waiting = writer->writing;
+    writer->writing = lines;
     *length = writer->length;
     writer->length = 0;
     pthread_mutex_unlock(&writer->lock);
@@ -117,10 +113,10 @@ static void *writer_main(void *argument)
     size_t length;
     bool torn = false;
     pthread_setname_np(pthread_self(), "attnd-log");
-    while (take_lines(&length, writer)) {
+    while (swap_buffers(&length, writer)) {
         char told[SRV_LOG_LINE_MAX];
         const size_t dropped =
-            settle(writer, length, write_lines(&torn, writer->fd, writer->taken, length));
+            settle(writer, length, write_lines(&torn, writer->fd, writer->writing, length));
         if (dropped > 0 &&
             write_lines(&torn, writer->fd, told, writer->print_dropped(told, dropped)) == 0)
             settle(writer, 0, -dropped);
@@ -134,7 +130,7 @@ static void *writer_main(void *argument)
 static void free_writer(struct srv_log_writer *writer)
 {
     free(writer->waiting);
-    free(writer->taken);
+    free(writer->writing);
     pthread_cond_destroy(&writer->wake);
     pthread_cond_destroy(&writer->settled);
     pthread_mutex_destroy(&writer->lock);
@@ -150,11 +146,11 @@ bool srv_log_writer_open(struct srv_log_writer **out, int fd,
     writer->fd = fd;
     writer->print_dropped = print_dropped;
     writer->waiting = malloc(BUFFER);
-    writer->taken = malloc(BUFFER);
+    writer->writing = malloc(BUFFER);
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->wake, NULL);
     srv_cond_init(&writer->settled);
-    if (writer->waiting == NULL || writer->taken == NULL ||
+    if (writer->waiting == NULL || writer->writing == NULL ||
         !srv_thread_start(&writer->thread, writer_main, writer)) {
         free_writer(writer);
         return false;

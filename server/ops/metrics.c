@@ -11,14 +11,11 @@
  * every print. */
 #include "ops/metrics.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "basics/mem.h"
 #include "ops/stage.h"
-
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 typedef atomic_uint_fast64_t counter;
 
@@ -77,7 +74,7 @@ static const unsigned statuses[] = {200, 201, 202, 204, 304, 400, 401, 403, 404,
                                     431, 499, 500, 501, 503, 504, 507, 0 /* any other */};
 
 struct row {
-    counter by_status[COUNT(statuses)];
+    counter by_status[ATTN_COUNT(statuses)];
     struct histogram seconds;
 };
 
@@ -130,10 +127,10 @@ void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *
 {
     const struct srv_routes *routes = metrics->routes;
     size_t method = (size_t)request->method, status = 0;
-    size_t place = request->route != NULL
+    size_t index = request->route != NULL
                        ? (size_t)(request->route - routes->items)
                        : routes->count + (method < SRV_METHOD_COUNT ? method : SRV_METHOD_COUNT);
-    struct row *row = &metrics->rows[place];
+    struct row *row = &metrics->rows[index];
     while (statuses[status] != 0 && statuses[status] != request->reply.status)
         status++;
     count_up(&row->by_status[status], 1);
@@ -229,7 +226,7 @@ static void print_requests(struct srv_buffer *out, const struct srv_metrics *met
     srv_metrics_print_head(out, "attnd_requests_total", "counter", "Requests answered.");
     for (size_t i = 0; i < row_count(metrics->routes); i++) {
         row_labels(labels, metrics->routes, i);
-        for (size_t k = 0; k < COUNT(statuses); k++) {
+        for (size_t k = 0; k < ATTN_COUNT(statuses); k++) {
             unsigned long long count = read_count(&metrics->rows[i].by_status[k]);
             char status[16] = "other";
             if (statuses[k] != 0)
@@ -247,7 +244,7 @@ static void print_requests(struct srv_buffer *out, const struct srv_metrics *met
                            "From first header to reply.");
     for (size_t i = 0; i < row_count(metrics->routes); i++) {
         row_labels(labels, metrics->routes, i);
-        if (any(metrics->rows[i].by_status, COUNT(statuses)))
+        if (any(metrics->rows[i].by_status, ATTN_COUNT(statuses)))
             print_histogram(out, &metrics->rows[i].seconds, &seconds, "attnd_request_seconds",
                             labels);
     }
@@ -275,7 +272,7 @@ static const struct {
 static void print_models(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
     char labels[SRV_ID_MAX + sizeof "model=\"\","];
-    for (size_t i = 0; i < COUNT(of_models); i++) {
+    for (size_t i = 0; i < ATTN_COUNT(of_models); i++) {
         const char *name = of_models[i].name;
         const struct bounds *bounds = of_models[i].bounds;
         srv_metrics_print_head(out, name, bounds != NULL ? "histogram" : "counter",
@@ -286,7 +283,7 @@ static void print_models(struct srv_buffer *out, const struct srv_metrics *metri
             bool named = row == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
                                              : row < FIRST_MODEL + metrics->num_models;
             snprintf(labels, sizeof labels, "model=\"%s\",", metrics->models[row].name);
-            if (bounds != NULL && any(h->buckets, COUNT(h->buckets)))
+            if (bounds != NULL && any(h->buckets, ATTN_COUNT(h->buckets)))
                 print_histogram(out, h, bounds, name, labels);
             else if (bounds == NULL && named)
                 srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[row].name,
@@ -332,7 +329,7 @@ void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics
         print_histogram(out, &metrics->stages[stage], &seconds, "attnd_stage_seconds", labels);
     }
     print_models(out, metrics);
-    for (size_t i = 0; i < COUNT(counters); i++) {
+    for (size_t i = 0; i < ATTN_COUNT(counters); i++) {
         const void *value = (const char *)metrics + counters[i].offset;
         srv_metrics_print_head(out, counters[i].name, "counter", counters[i].help);
         srv_buffer_printf(out, "%s %llu\n", counters[i].name, read_count(value));

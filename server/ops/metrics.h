@@ -5,12 +5,40 @@
 #ifndef SRV_METRICS_H
 #define SRV_METRICS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "config/accounts.h"
-#include "ops/usage.h"
 #include "wire/route.h"
+
+/* ---- usage.c -----------------------------------------------------------------------------------
+ *
+ * The kernel's figures about this process, for metrics, and the C library's allocator.
+ *
+ * The files of /proc are opened once and kept open: in a sandbox none can be opened later. */
+
+struct srv_usage;
+
+/* NULL where memory is short.  `close` takes NULL. */
+struct srv_usage *srv_usage_open(void);
+void srv_usage_close(struct srv_usage *usage);
+
+/* Whether the files of /proc could be opened. */
+bool srv_usage_is_whole(const struct srv_usage *usage);
+
+struct srv_process {
+    size_t resident_bytes, virtual_bytes;
+    size_t max_files;     /* descriptors, as allowed when the usage was opened */
+    double start_seconds; /* since 1970: when the usage was opened */
+    double cpu_seconds;   /* of all threads, user and system */
+    size_t open_files;    /* up to a second old where it has to be counted */
+    size_t heap_bytes; /* allocated and not freed, up to a second ago; resident memory has besides
+                             these the allocator's free pages, code, and mappings of others */
+};
+
+/* Each is 0 where the kernel does not provide it.  Any thread. */
+void srv_usage_read(struct srv_process *out, struct srv_usage *usage);
+
+/* Gives blocks of 1 MiB and more mappings of their own: they go back to the system whole, and
+ * growing does not copy them.  Smaller blocks share as many arenas as `threads`, the number of
+ * threads that allocate all the time.  Called once, before there is another thread. */
+void srv_heap_configure(size_t threads);
 
 struct srv_metrics;
 
@@ -69,7 +97,7 @@ struct srv_gauges {
     size_t ready, draining;                   /* 0 or 1 */
     size_t sessions, queue, running, waiting; /* queue: those that wait or run */
     size_t sessions_restoring, journal_wait_s;
-    size_t in_flight, connections, weightless_shapes;
+    size_t in_flight, inputs_bytes, connections, weightless_shapes;
     size_t cache_used_bytes, cache_budget_bytes, weight_bytes, mapped_bytes;
     size_t memory_limit_bytes;
     double certificate_expires; /* seconds since 1970; 0: no sample */

@@ -2,12 +2,10 @@
  *
  * A gauge is a row of a table: its name, and the member that holds its value. */
 #include <inttypes.h>
-#include <string.h>
 
-#include "attn.h"
 #include "ops/metrics.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#include "basics/mem.h"
 
 /* ---- The daemon ------------------------------------------------------------------------------ */
 
@@ -38,6 +36,8 @@ static const struct {
     {"attnd_in_flight_bytes", "Memory admitted for requests.", MEMBER(in_flight)},
     {"attnd_in_flight_limit_bytes", "Memory admitted for requests at most.",
      LIMIT(max_in_flight_bytes)},
+    {"attnd_inputs_bytes", "Rows that are kept for calls to name.", MEMBER(inputs_bytes)},
+    {"attnd_inputs_limit_bytes", "Rows that are kept at most.", LIMIT(inputs_bytes)},
     {"attnd_connections", "Open connections.", MEMBER(connections)},
     {"attnd_connections_limit", "Open connections at most.", LIMIT(max_connections)},
     {"attnd_cache_used_bytes", "Key/value blocks in use.", MEMBER(cache_used_bytes)},
@@ -65,7 +65,7 @@ static void print_one(struct srv_buffer *out, const char *name, const char *type
 
 void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g)
 {
-    for (size_t i = 0; i < COUNT(gauges); i++) {
+    for (size_t i = 0; i < ATTN_COUNT(gauges); i++) {
         const size_t *value = (const void *)((const char *)g + gauges[i].offset);
         srv_metrics_print_head(out, gauges[i].name, "gauge", gauges[i].help);
         /* A figure of the process is 0 only where the kernel does not tell it: no sample then. */
@@ -102,7 +102,7 @@ static const struct {
 void srv_metrics_print_models(struct srv_buffer *out, const struct srv_model_gauges models[],
                               size_t count)
 {
-    for (size_t g = 0; g < COUNT(model_gauges); g++) {
+    for (size_t g = 0; g < ATTN_COUNT(model_gauges); g++) {
         srv_metrics_print_head(out, model_gauges[g].name, "gauge", model_gauges[g].help);
         for (size_t i = 0; i < count; i++) {
             const size_t *value = (const void *)((const char *)&models[i] + model_gauges[g].offset);
@@ -140,7 +140,7 @@ void srv_metrics_print_accounts(struct srv_buffer *out, struct srv_accounts *acc
                               "attnd_key_refused_total{key=\"%s\",limit=\"%s\"} %" PRIuFAST64 "\n",
                               accounts->items[i]->name, srv_quota_name(quota),
                               atomic_load(&accounts->items[i]->refused[quota]));
-    for (size_t g = 0; g < COUNT(account_gauges); g++) {
+    for (size_t g = 0; g < ATTN_COUNT(account_gauges); g++) {
         srv_metrics_print_head(out, account_gauges[g].name, "gauge", account_gauges[g].help);
         for (size_t i = 0; i < accounts->count; i++)
             srv_buffer_printf(out, "%s{key=\"%s\"} %zu\n", account_gauges[g].name,

@@ -6,13 +6,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define SEND_SECONDS 5
 #define DATAGRAM_MAX 512
@@ -61,13 +60,11 @@ void srv_notifier_close(struct srv_notifier *notifier)
 void srv_notify(const struct srv_notifier *notifier, enum srv_notice notice, const char *detail)
 {
     char text[DATAGRAM_MAX];
-    struct timespec now;
     ssize_t sent;
     if (notifier->fd < 0)
         return;
-    clock_gettime(CLOCK_MONOTONIC, &now); /* a reload is known by its time */
     snprintf(text, sizeof text, "%sMONOTONIC_USEC=%" PRIu64 "\nSTATUS=%s", states[notice],
-             (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000, detail);
+             srv_clock_ns(CLOCK_MONOTONIC) / 1000, detail); /* a reload is known by its time */
     do
         sent = sendto(notifier->fd, text, strlen(text), MSG_NOSIGNAL,
                       (const struct sockaddr *)&notifier->address, notifier->length);

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <seccomp.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define COUNT(list) (sizeof(list) / sizeof(list)[0])
+#include "basics/mem.h"
 
 #ifndef LANDLOCK_ACCESS_FS_TRUNCATE
 #define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14) /* version 3 */
@@ -158,14 +157,14 @@ static int add_rules(scmp_filter_ctx filter, const int directories[], size_t cou
         {SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)},
         {SCMP_SYS(openat), SCMP_A2(SCMP_CMP_MASKED_EQ, change, O_RDONLY)}}; /* where `reads` */
     int wrong = 0;
-    for (size_t i = 0; i < COUNT(allowed) && wrong == 0; i++)
+    for (size_t i = 0; i < ATTN_COUNT(allowed) && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
     for (size_t k = 0; k < count; k++)
-        for (size_t i = 0; i < COUNT(named) && wrong == 0; i++)
+        for (size_t i = 0; i < ATTN_COUNT(named) && wrong == 0; i++)
             wrong =
                 seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
                                  SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directories[k]));
-    for (size_t i = 0; i < COUNT(compared) - (reads ? 0 : 1) && wrong == 0; i++)
+    for (size_t i = 0; i < ATTN_COUNT(compared) - (reads ? 0 : 1) && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, compared[i].call, 1, compared[i].argument);
     return wrong;
 }

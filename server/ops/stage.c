@@ -5,10 +5,10 @@ static const struct {
     const char *name;
     size_t from, to; /* uint64_t members of struct srv_request */
 } stages[SRV_STAGE_COUNT] = {
-    [SRV_STAGE_PARSE] = {"parse", offsetof(struct srv_request, t_taken),
+    [SRV_STAGE_PARSE] = {"parse", offsetof(struct srv_request, t_popped),
                          offsetof(struct srv_request, t_compute)},
     [SRV_STAGE_QUEUE] = {"queue", offsetof(struct srv_request, t_body),
-                         offsetof(struct srv_request, t_taken)},
+                         offsetof(struct srv_request, t_popped)},
     [SRV_STAGE_COMPUTE] = {"compute", offsetof(struct srv_request, t_compute),
                            offsetof(struct srv_request, t_computed)},
     [SRV_STAGE_WRITE] = {"write", offsetof(struct srv_request, t_computed),

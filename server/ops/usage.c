@@ -2,7 +2,7 @@
  * allocator.
  *
  * The readings whose cost grows with the number of connections are taken at most once a second. */
-#include "ops/usage.h"
+#include "ops/metrics.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -40,13 +39,6 @@ void srv_heap_configure(size_t threads)
     (void)mallopt(M_ARENA_MAX, threads < INT_MAX ? (int)threads : INT_MAX);
 }
 
-static double seconds_of(clockid_t clock)
-{
-    struct timespec t = {0};
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 struct srv_usage *srv_usage_open(void)
 {
     struct srv_usage *usage = calloc(1, sizeof *usage);
@@ -56,7 +48,7 @@ struct srv_usage *srv_usage_open(void)
     pthread_mutex_init(&usage->lock, NULL);
     usage->memory = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     usage->files = opendir("/proc/self/fd");
-    usage->start_seconds = seconds_of(CLOCK_REALTIME);
+    usage->start_seconds = (double)srv_wall_ns() / 1e9;
     usage->max_files = getrlimit(RLIMIT_NOFILE, &files) == 0 ? (size_t)files.rlim_cur : 0;
     return usage;
 }
@@ -98,7 +90,7 @@ void srv_usage_read(struct srv_process *out, struct srv_usage *usage)
     out->resident_bytes = strtoul(end, NULL, 10) * page;
     out->max_files = usage->max_files;
     out->start_seconds = usage->start_seconds;
-    out->cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    out->cpu_seconds = (double)srv_clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1e9;
     struct stat files = {.st_size = 0}; /* its size: the number of open files, since Linux 6.2 */
     if (usage->files != NULL)
         (void)fstat(dirfd(usage->files), &files);

@@ -1,14 +1,13 @@
 /* admission.c: depth and shares of the queue, and the wait to expect. */
-#include "schedule/admission.h"
+#include "schedule/dispatch.h"
 
 #include <stdlib.h>
 
 #include "base/clock.h"
 
-#define RESERVE_SHARE 8   /* one place in so many is reserved for callers below their share */
+#define RESERVE_DIVISOR 8 /* one place in so many is reserved for callers below their share */
 #define PREDICTED_DEPTH 8 /* requests of a route; with fewer the last one says little of the next */
-#define AVERAGED_NS UINT64_C(1000000000) /* of work, over which a pace is the mean */
-#define SECOND_NS UINT64_C(1000000000)
+#define AVERAGED_NS SRV_S_NS /* of work, over which a pace is the mean */
 
 bool srv_admission_init(struct srv_admission *a, size_t capacity, const struct srv_routes *routes)
 {
@@ -43,10 +42,10 @@ static size_t count_active(const struct srv_admission *a, unsigned caller)
     return active > 0 ? active : 1;
 }
 
-static bool has_place(const struct srv_admission *a, unsigned caller)
+static bool admits(const struct srv_admission *a, unsigned caller)
 {
     size_t depth = read_count(&a->depth);
-    size_t reserve = (a->capacity + RESERVE_SHARE - 1) / RESERVE_SHARE;
+    size_t reserve = (a->capacity + RESERVE_DIVISOR - 1) / RESERVE_DIVISOR;
     if (depth >= a->capacity)
         return false;
     if (depth + reserve < a->capacity || read_count(&a->num_callers) == 1)
@@ -96,8 +95,8 @@ void srv_admission_count_ended(struct srv_admission *a, struct srv_request *cons
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < count; i++) {
         struct srv_route_pace *pace = pace_of(a, requests[i]);
-        uint64_t taken_ns = requests[i]->t_taken;
-        uint64_t since = taken_ns > pace->ended_ns ? taken_ns : pace->ended_ns;
+        uint64_t popped_ns = requests[i]->t_popped;
+        uint64_t since = popped_ns > pace->ended_ns ? popped_ns : pace->ended_ns;
         pace->busy_ns += now > since ? now - since : 0;
         pace->ended_ns = now;
         pace->count++;
@@ -123,7 +122,7 @@ static uint64_t expected_wait_ns(const struct srv_admission *a, const struct srv
 unsigned srv_admission_retry_after_s(const struct srv_admission *a,
                                      const struct srv_request *request)
 {
-    uint64_t seconds = (expected_wait_ns(a, request) + SECOND_NS - 1) / SECOND_NS;
+    uint64_t seconds = (expected_wait_ns(a, request) + SRV_S_NS - 1) / SRV_S_NS;
     return seconds < 1 ? 1 : seconds > SRV_MAX_RETRY_S ? SRV_MAX_RETRY_S : (unsigned)seconds;
 }
 
@@ -132,7 +131,7 @@ unsigned srv_admission_retry_after_s(const struct srv_admission *a,
 enum srv_error_code srv_admission_check(const struct srv_admission *a,
                                         const struct srv_request *request, struct srv_error *error)
 {
-    if (!has_place(a, request->caller))
+    if (!admits(a, request->caller))
         return srv_fail(error, SRV_E_QUEUE_FULL, NULL, "%zu requests are waiting, at most %zu",
                         read_count(&a->depth), a->capacity);
     if (request->deadline_ns == 0 || read_count(&pace_of(a, request)->depth) < PREDICTED_DEPTH)

@@ -7,8 +7,8 @@
 #define TYPICAL_KEYS 4096
 #define LEAST_MAX_WORK ((size_t)1 << 30)
 
-/* An item of more than 1 / HEAVY_SHARE of that is heavy. */
-#define HEAVY_SHARE 16
+/* An item of more than 1 / HEAVY_DIVISOR of that is heavy. */
+#define HEAVY_DIVISOR 16
 
 /* Work beside the products, as the multiply-adds that take as long. */
 #define RANK_WORK 1024  /* ranking one weight (top_k) */
@@ -129,8 +129,8 @@ static bool fits(const struct srv_batch *batch, const struct srv_item *item)
     if (item->model != first->model || item->layer != first->layer ||
         item->session->store != first->session->store)
         return false;
-    size_t most = max_work(item), share = item->work > most / HEAVY_SHARE ? most / 2 : most;
-    return batch->count < SRV_BATCH_STEPS && batch->work + item->work <= share &&
+    size_t most = max_work(item), most_here = item->work > most / HEAVY_DIVISOR ? most / 2 : most;
+    return batch->count < SRV_BATCH_STEPS && batch->work + item->work <= most_here &&
            batch->rows + item->sizes.queries <= max_rows(item) &&
            batch->masked_keys + masked_keys(item) <= SRV_BATCH_KEYS;
 }

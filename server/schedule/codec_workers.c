@@ -6,17 +6,15 @@
  * end of its caller's queue.  A busy worker asks many times a second whether its request is
  * cancelled, and stops then.  Ten times a second one of the workers also looks for cancelled
  * requests in the queue. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "schedule/fair_queue.h"
 
 #define SMALL_CODED ((size_t)64 << 10) /* bytes of a compressed body that no worker need read */
 #define CODED_COST ((size_t)1 << 20)   /* bytes to write in the time of compressing one piece */
-#define SWEEP_NS UINT64_C(100000000)   /* between two searches of the queue */
 
 struct srv_codec_workers {
     srv_codec_work *work;
@@ -82,7 +80,7 @@ static struct srv_request *sweep(struct srv_codec_workers *workers)
     if (node != NULL)
         srv_queue_walk_remove(&walk);
     else if (due)
-        workers->next_sweep_ns = now + SWEEP_NS;
+        workers->next_sweep_ns = now + SRV_CANCEL_NS;
     pthread_mutex_unlock(&workers->lock);
     return node != NULL ? node->request : NULL;
 }

@@ -6,9 +6,125 @@
 #ifndef SRV_DISPATCH_H
 #define SRV_DISPATCH_H
 
-#include "schedule/admission.h"
-#include "schedule/codec.h"
+#include "base/clock.h"
 #include "schedule/job.h"
+#include "wire/route.h"
+
+/* ---- admission.c -------------------------------------------------------------------------------
+ *
+ * Who may join the queue: its depth, the shares of callers, the wait to expect.
+ *
+ * A request counts from admission until its reply is handed back.  Where several callers (API keys)
+ * are known, the last eighth of the queue is reserved for callers that have less than their share
+ * of it, so that nobody is refused because another caller has filled the queue.
+ *
+ * Checking takes no lock.  srv_admission_count_ended is the engine owner's (scheduler.c). */
+
+/* Of the requests of one route. */
+struct srv_route_pace {
+    atomic_size_t depth;          /* requests that wait or run */
+    atomic_uint_fast64_t ns_each; /* mean time from one end to the next while any run; 0: unknown */
+    uint64_t ended_ns;            /* the last end; this and the next two are the engine owner's */
+    uint64_t busy_ns, count;      /* the sums that ns_each is the quotient of */
+};
+
+struct srv_admission {
+    size_t capacity;
+    atomic_size_t depth;                            /* requests that wait or run */
+    atomic_size_t running;                          /* those of them whose computation has begun */
+    atomic_size_t depth_of_caller[SRV_MAX_CALLERS]; /* requests of each that wait or run */
+    atomic_size_t num_callers;    /* 1 more than the highest caller that ever joined */
+    struct srv_route_pace *paces; /* [routes->count] */
+    const struct srv_routes *routes;
+};
+
+/* False where memory is short. */
+bool srv_admission_init(struct srv_admission *admission, size_t capacity,
+                        const struct srv_routes *routes);
+void srv_admission_fini(struct srv_admission *admission);
+
+/* Whether there is a place for the request, and its deadline is likely to be kept.  Any thread.
+ * Errors: queue_full, deadline_exceeded. */
+enum srv_error_code srv_admission_check(const struct srv_admission *admission,
+                                        const struct srv_request *request, struct srv_error *error);
+
+/* Counts a request that joins the queue, and one that leaves it.  The capacity holds if checking
+ * and joining are done under one lock. */
+void srv_admission_join(struct srv_admission *admission, const struct srv_request *request);
+void srv_admission_leave(struct srv_admission *admission, const struct srv_request *request);
+
+/* Counts a request as running until it leaves, where it does not yet count.  The engine owner's. */
+void srv_admission_count_begun(struct srv_admission *admission, struct srv_request *request);
+
+/* Counts requests that have just been computed towards the paces of their routes. */
+void srv_admission_count_ended(struct srv_admission *admission,
+                               struct srv_request *const requests[], size_t count);
+
+/* After how many seconds a refused request should be sent again: the wait to expect, rounded up,
+ * from 1 to SRV_MAX_RETRY_S.  Any thread. */
+unsigned srv_admission_retry_after_s(const struct srv_admission *admission,
+                                     const struct srv_request *request);
+
+/* ---- request_codec.c and codec_workers.c -------------------------------------------------------
+ *
+ * The bytes of a request: its body, from decompressing to parsing, and its reply, from writing
+ * to compressing (request_codec.c); and the I/O workers, threads that do this to large ones
+ * (codec_workers.c).
+ *
+ * The engine owner reads and writes what is small itself, on all threads of the engine.  A body or
+ * reply that would hold up all other requests for milliseconds goes to an I/O worker and comes back
+ * when it is done. */
+
+#define SRV_CANCEL_NS (100 * SRV_MS_NS) /* between two searches for cancelled requests in a queue */
+
+/* Parses a body into request->job, or fills the reply with the error.  Does nothing where the body
+ * was parsed before; leaves one unparsed, with request->expands set, that turns out to be large
+ * when it is decompressed by another thread than a worker's. */
+void srv_parse_body(struct srv_request *request);
+bool srv_body_is_parsed(const struct srv_request *request);
+
+/* Writes the reply of a job that has ended, or one piece of the reply: true while there is more.
+ * Does nothing where the reply is already an error, since the body could not be parsed. */
+void srv_write_reply(struct srv_request *request);
+bool srv_write_reply_piece(struct srv_request *request);
+
+/* Whether to go on with a request.  A small reply is always written.  The result of a cancelled
+ * /attend is dropped.  A reply that says how a session was changed is written after its deadline
+ * too.  At a stop its connection is closed silently: the step was applied, a refusal would lie.
+ * Errors: those of srv_request_check_cancelled. */
+enum srv_error_code srv_codec_goes_on(struct srv_request *request, struct srv_error *error);
+
+/* ---- I/O workers ----------------------------------------------------------------------------- */
+
+struct srv_codec_workers;
+
+/* Reads the body of a request, or writes a piece of its reply, on a worker's thread.  True where
+ * there is more to do: the function is called again in the turn of that caller. */
+typedef bool srv_codec_work(void *context, struct srv_request *request);
+
+/* Starts `threads` workers that call work(context, request) for the requests that they are given.
+ * Cancelled requests are passed to `work` soon, out of turn.  False where memory or threads are
+ * short. */
+bool srv_codec_workers_open(struct srv_codec_workers **out, unsigned threads, srv_codec_work *work,
+                            void *context);
+
+/* Queues a request; false where none is queued any more.  Any thread. */
+bool srv_codec_workers_accept(struct srv_codec_workers *workers, struct srv_request *request);
+
+/* Queues those of requests [count] that have a large body to be read or a large reply to be
+ * written.  The others, and those that cannot be queued, move up; returns how many they are.  Any
+ * thread. */
+size_t srv_codec_workers_accept_large(struct srv_codec_workers *workers,
+                                      struct srv_request *requests[], size_t count);
+
+/* Does all that is queued and ends the threads; nothing is queued from then on. */
+void srv_codec_workers_finish(struct srv_codec_workers *workers);
+void srv_codec_workers_free(struct srv_codec_workers *workers); /* finished ones; takes NULL */
+
+/* The function of a struct srv_cancel, whose context is the request: whether to go on with a
+ * request.  On a worker's thread it also passes queued requests that are cancelled to `work`; on
+ * other threads it is always SRV_OK.  Errors: those of srv_request_check_cancelled. */
+enum srv_error_code srv_codec_check(void *request, struct srv_error *error);
 
 /* A long computation that runs, or that another one interrupts. */
 struct srv_running_call {

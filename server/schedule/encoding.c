@@ -1,6 +1,5 @@
 /* encoding.c: from an encoder's rows to a session: checks, computing, recording, entering the
  * table. */
-#include <string.h>
 
 #include "base/digest.h"
 #include "schedule/job.h"
@@ -75,7 +74,7 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job, const struct srv_m
 /* ---- By the engine owner --------------------------------------------------------------------- */
 
 /* Whether the session was made of the encoding's rows. */
-static bool holds_rows(const struct srv_session *session, const struct srv_job *job)
+static bool is_of_rows(const struct srv_session *session, const struct srv_job *job)
 {
     const uint64_t *digest = job->encoding->digest;
     bool same = session->model == job->model;
@@ -97,12 +96,12 @@ static bool find_made(struct srv_job *job, struct srv_error *error)
     struct srv_session *session;
     if (srv_session_find_by_idempotency_key(&session, sessions, options, error) != SRV_OK)
         return false;
-    if (session != NULL && !holds_rows(session, job))
+    if (session != NULL && !is_of_rows(session, job))
         srv_fail(error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
                  "the request was sent before with other encoder rows");
     if (session == NULL && job->num_items > 0 && options->id != NULL)
         session = srv_session_get(sessions, &job->request->key, options->id);
-    if (session == NULL || !holds_rows(session, job) || !srv_session_is_own(session, options)) {
+    if (session == NULL || !is_of_rows(session, job) || !srv_session_is_own(session, options)) {
         srv_session_put(session);
         return false;
     }

@@ -11,12 +11,8 @@
 #ifndef SRV_FAIR_QUEUE_H
 #define SRV_FAIR_QUEUE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/queue_node.h"
 #include "config/bounds.h"
+#include "wire/request.h"
 
 struct srv_queue {
     struct srv_queue_node *first, **last; /* `last` is where the next node is linked */

@@ -2,7 +2,6 @@
  * there is a session. */
 #include "base/digest.h"
 #include "schedule/steps.h"
-#include "wire/outputs.h"
 
 enum srv_error_code srv_item_fail_missing(struct srv_item *item)
 {

@@ -2,11 +2,9 @@
  * statistics of models. */
 #include "schedule/job.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "ops/stage.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "wire/outputs.h"
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -41,6 +39,7 @@ enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request 
                   .left = request->body_length - (size_t)length,
                   .framed = request->framed},
         .cancel = {srv_codec_check, request},
+        .request = request,
     };
     return SRV_OK;
 }

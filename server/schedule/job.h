@@ -16,9 +16,7 @@
 #include "schedule/fair_queue.h"
 #include "schedule/scheduler.h"
 #include "session/models.h"
-#include "session/session.h"
 #include "store/store.h"
-#include "wire/call.h"
 #include "wire/shapes.h"
 
 struct srv_encoding; /* of encoding.c */

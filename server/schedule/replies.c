@@ -1,7 +1,6 @@
 /* replies.c: replies that are due, and what ends with them. */
 #include "base/clock.h"
 #include "schedule/dispatch.h"
-#include "wire/route.h"
 
 #define ALONE_BYTES 32768 /* of bodies or replies, below which waking threads does not pay */
 

@@ -1,6 +1,6 @@
 /* request_codec.c: decompresses and parses bodies, writes and compresses replies. */
 #include "base/clock.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "schedule/job.h"
 #include "wire/outputs.h"
 #include "wire/route.h"

@@ -8,7 +8,6 @@
  *
  * The computation that is interrupted goes on when the inner one has ended, and then runs
  * undisturbed for as long as that took: half of the time is its own, whatever interrupts it. */
-#include "base/clock.h"
 #include "schedule/dispatch.h"
 #include "schedule/steps.h"
 
@@ -56,7 +55,7 @@ static size_t bytes_of(const struct srv_dispatch *d, const struct srv_queue_node
     }
     const size_t rows = item->sizes.queries;
     const struct attn_call_size size = {
-        .rows = rows, .tokens = rows, .shared_rows = rows, .cached = srv_item_keys(item)};
+        .rows = rows, .tokens = rows, .batched_rows = rows, .cached = srv_item_keys(item)};
     return attn_call_bytes(item->model->attn, &size, engine.threads);
 }
 

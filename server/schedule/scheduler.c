@@ -30,13 +30,10 @@
  * A long step or an attend pauses inside the library many times a millisecond.  At a pause whose
  * turn has come one batch runs, of steps that wait, and then one long step or attend that may
  * interrupt the other (running.c), with pauses of its own.  After that no pause runs anything for
- * LONG_SHARE times the CPU time of that pause. */
+ * PAUSE_RATIO times the CPU time of that pause. */
 #include "schedule/scheduler.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -45,9 +42,8 @@
 
 #define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
 #define THREADS_PER_IO_WORKER 4
-#define LONG_SHARE 1 /* times the CPU time of a pause that computes, until the next such pause */
-#define SWEEP_NS UINT64_C(100000000) /* between two searches for cancelled requests */
-#define SMALL_BYTES 65536            /* of bodies in a round that an event thread runs */
+#define PAUSE_RATIO 1 /* times the CPU time of a pause that computes, until the next such pause */
+#define SMALL_BYTES 65536 /* of bodies in a round that an event thread runs */
 
 struct srv_scheduler {
     const struct srv_scheduler_context *context;
@@ -101,8 +97,8 @@ static bool pop_inbox(struct srv_scheduler *s)
     pthread_mutex_unlock(&s->inbox_lock);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < s->num_popped; i++)
-        if (s->popped[i]->t_taken == 0)
-            s->popped[i]->t_taken = now;
+        if (s->popped[i]->t_popped == 0)
+            s->popped[i]->t_popped = now;
     return s->num_popped > 0 || srv_dispatch_has_work(&s->dispatch) ||
            (s->stopping && has_parked(s));
 }
@@ -149,14 +145,14 @@ static bool read_or_write(void *context, struct srv_request *request)
 
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
-/* Ends cancelled requests, every SWEEP_NS, so that each is answered soon and its place is free. */
+/* Ends cancelled requests, every SRV_CANCEL_NS, so that each is answered soon. */
 static void sweep(struct srv_scheduler *s)
 {
     if (srv_now_ns() < s->next_sweep_ns)
         return;
     srv_dispatch_end_cancelled(&s->dispatch);
     srv_replies_send(&s->dispatch);
-    s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
+    s->next_sweep_ns = srv_now_ns() + SRV_CANCEL_NS;
 }
 
 /* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step,
@@ -195,7 +191,7 @@ static bool await_work(struct srv_scheduler *s)
 {
     const bool parked = s->parked;
     bool slept = false;
-    const uint64_t until_ns = srv_now_ns() + SWEEP_NS;
+    const uint64_t until_ns = srv_now_ns() + SRV_CANCEL_NS;
     pthread_mutex_lock(&s->inbox_lock);
     while (s->inbox_count == 0 && !s->handed_over && !s->stop && !(parked && slept) &&
            !srv_stores_want_snapshot(s->context->store) &&
@@ -257,11 +253,7 @@ static bool pause_wanted(void *context)
  * waits for the disk too. */
 static uint64_t charged_ns(const struct srv_scheduler *s)
 {
-    struct timespec t;
-    if (s->context->records_on_disk)
-        return srv_now_ns();
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+    return s->context->records_on_disk ? srv_now_ns() : srv_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* attn_yield.run: runs one batch and one computation that may interrupt the running one, if it is
@@ -291,10 +283,10 @@ static bool pause_run(void *context)
     if (srv_now_ns() >= s->next_interrupt_ns && srv_dispatch_run_interrupting(d)) {
         /* The running one then has as long without another; batches go on meanwhile. */
         srv_replies_send(d);
-        s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - begin) * LONG_SHARE;
+        s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - begin) * PAUSE_RATIO;
     }
     srv_running_note_waiting(d);
-    s->next_pause_ns = srv_now_ns() + batch_ns * LONG_SHARE;
+    s->next_pause_ns = srv_now_ns() + batch_ns * PAUSE_RATIO;
     return true;
 }
 

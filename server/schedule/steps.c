@@ -7,9 +7,6 @@
  * at any time; its position is what the caller says. */
 #include "schedule/steps.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "ops/metrics.h"
 #include "wire/outputs.h"
@@ -45,7 +42,7 @@ static enum srv_error_code check_revision(struct srv_item *item, size_t length)
 }
 
 /* Decides where the rows go: after the cached ones, or over the last step again. */
-static enum srv_error_code place(struct srv_item *item)
+static enum srv_error_code resolve_position(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
     size_t length = attn_cache_length(item->session->cache, item->layer);
@@ -91,7 +88,7 @@ static bool make_step(struct srv_item *item)
     struct attn_step *step = &item->step;
     if (item->session->pending_creation && !item->creates_session)
         srv_item_fail_missing(item); /* the step that was to create it has failed */
-    if (item->error.code != SRV_OK || place(item) != SRV_OK)
+    if (item->error.code != SRV_OK || resolve_position(item) != SRV_OK)
         return false;
     step->cache = item->session->cache;
     step->rows = item->sizes.queries;

@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -109,7 +107,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
     models->weightless_stats = calloc(1, sizeof *models->weightless_stats);
     if (models->items == NULL || models->weightless_stats == NULL ||
         !srv_weightless_open(&models->weightless, &config->limits,
-                             config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus()))
+                             srv_config_engine(config).threads))
         return false;
     for (size_t i = 0; i < config->num_models; i++) {
         struct srv_model *model = &models->items[i];

@@ -5,9 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "attn.h"
 #include "base/buffer.h"
-#include "base/errors.h"
 #include "config/bounds.h"
 
 struct srv_weightless;       /* weightless.h */

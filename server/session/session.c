@@ -1,13 +1,10 @@
 /* session.c: one session: its making and its end, what it counts for in its owner's account, its
  * clock and revision, and truncating. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "attn_state.h"
 #include "base/clock.h"
-#include "session/models.h"
 #include "session/table.h"
 #include "session/weightless.h"
 
@@ -15,7 +12,7 @@
 
 static void session_free(struct srv_session *session)
 {
-    srv_account_return(session->account, SRV_QUOTA_CACHE, session->charged_bytes);
+    srv_account_uncharge(session->account, SRV_QUOTA_CACHE, session->charged_bytes);
     attn_cache_free(session->cache);
     if (session->model != NULL)
         srv_model_drop(session->model, session->model->info.num_layers);
@@ -105,7 +102,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     struct srv_session *session = calloc(1, sizeof *session);
     if (session == NULL) {
         attn_cache_free(options->cache);
-        srv_account_return(account, SRV_QUOTA_CACHE, options->charged_bytes);
+        srv_account_uncharge(account, SRV_QUOTA_CACHE, options->charged_bytes);
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     }
     session->account = account;
@@ -133,7 +130,7 @@ bool srv_session_is_own(const struct srv_session *session,
 enum srv_error_code srv_session_charge(struct srv_session *session, size_t bytes,
                                        struct srv_error *error)
 {
-    if (!srv_account_take(session->account, SRV_QUOTA_CACHE, bytes, 0))
+    if (!srv_account_charge(session->account, SRV_QUOTA_CACHE, bytes))
         return srv_account_refuse(session->account, SRV_QUOTA_CACHE, error);
     session->charged_bytes += bytes;
     return SRV_OK;
@@ -141,7 +138,7 @@ enum srv_error_code srv_session_charge(struct srv_session *session, size_t bytes
 
 void srv_session_uncharge(struct srv_session *session, size_t bytes)
 {
-    srv_account_return(session->account, SRV_QUOTA_CACHE, bytes);
+    srv_account_uncharge(session->account, SRV_QUOTA_CACHE, bytes);
     session->charged_bytes -= bytes;
 }
 

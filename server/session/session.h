@@ -12,14 +12,6 @@
 #ifndef SRV_SESSION_H
 #define SRV_SESSION_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "attn.h"
-#include "base/errors.h"
-#include "base/id.h"
-#include "config/bounds.h"
 #include "config/keys.h"
 
 struct srv_model; /* models.h */

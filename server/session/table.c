@@ -11,19 +11,12 @@
  * that key in the same way. */
 #include "session/table.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
-#include "attn_state.h"
 #include "base/clock.h"
 #include "base/digest.h"
-#include "base/id.h"
 #include "session/models.h"
-
-/* ---- Making and ending the table ------------------------------------------------------------- */
 
 /* ---- Making and ending the table ------------------------------------------------------------- */
 
@@ -79,14 +72,12 @@ void srv_sessions_set_accounts(struct srv_sessions *sessions, struct srv_account
         for (struct srv_session *s = sessions->buckets[i]; s != NULL; s = s->next) {
             s->account = srv_accounts_get(accounts, s->owner);
             s->charged_bytes = attn_cache_bytes(s->cache);
-            srv_account_force(s->account, SRV_QUOTA_SESSIONS, 1);
-            srv_account_force(s->account, SRV_QUOTA_CACHE, s->charged_bytes);
+            srv_account_charge_anyway(s->account, SRV_QUOTA_SESSIONS, 1);
+            srv_account_charge_anyway(s->account, SRV_QUOTA_CACHE, s->charged_bytes);
         }
     }
     pthread_mutex_unlock(&sessions->lock);
 }
-
-/* ---- The lists of the buckets, under the lock ------------------------------------------------ */
 
 /* ---- The lists of the buckets, under the lock ------------------------------------------------ */
 
@@ -154,7 +145,7 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
     struct srv_session **key = find_key_link(sessions, session->idempotency_key);
     if (*key == session)
         *key = session->next_by_idempotency_key;
-    srv_account_return(session->account, SRV_QUOTA_SESSIONS, 1);
+    srv_account_uncharge(session->account, SRV_QUOTA_SESSIONS, 1);
     sessions->count--;
     --*srv_sessions_counter(sessions, session->model->index);
 }
@@ -216,7 +207,7 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
                                                 .store = session->store + 1};
     pthread_mutex_lock(&sessions->lock);
     enum srv_error_code code = check_may_insert(sessions, &options, false, error);
-    if (code == SRV_OK && !srv_account_take(session->account, SRV_QUOTA_SESSIONS, 1, 0))
+    if (code == SRV_OK && !srv_account_charge(session->account, SRV_QUOTA_SESSIONS, 1))
         code = srv_account_refuse(session->account, SRV_QUOTA_SESSIONS, error);
     if (code == SRV_OK) {
         *find_link(sessions, session->id, NULL) = session;
@@ -438,19 +429,19 @@ static bool is_after(const struct srv_session *session, const char *id, const ch
 static size_t keep_first(struct srv_session *out[], size_t count, size_t size,
                          struct srv_session *session)
 {
-    size_t place = 0, end = count;
-    while (place < end) {
-        size_t middle = (place + end) / 2;
+    size_t index = 0, end = count;
+    while (index < end) {
+        size_t middle = (index + end) / 2;
         if (is_after(session, out[middle]->id, out[middle]->owner))
-            place = middle + 1;
+            index = middle + 1;
         else
             end = middle;
     }
-    if (place == size)
+    if (index == size)
         return count;
     count += count < size;
-    memmove(out + place + 1, out + place, (count - place - 1) * sizeof(struct srv_session *));
-    out[place] = session;
+    memmove(out + index + 1, out + index, (count - index - 1) * sizeof(struct srv_session *));
+    out[index] = session;
     return count;
 }
 

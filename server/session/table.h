@@ -2,8 +2,6 @@
 #ifndef SRV_SESSION_TABLE_H
 #define SRV_SESSION_TABLE_H
 
-#include <pthread.h>
-
 #include "session/session.h"
 
 struct srv_sessions {

@@ -3,9 +3,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define PREFIX "weightless:"
 
@@ -39,8 +37,10 @@ static const struct attn_weightless_options typical = {
 /* Bytes of a batch of so many rows. */
 static size_t batch_bytes(const struct attn_model *model, size_t rows, unsigned threads)
 {
-    const struct attn_call_size size = {
-        .rows = rows, .tokens = SRV_DECODE_ROWS_MAX, .shared_rows = rows, .cached = SRV_BATCH_KEYS};
+    const struct attn_call_size size = {.rows = rows,
+                                        .tokens = SRV_DECODE_ROWS_MAX,
+                                        .batched_rows = rows,
+                                        .cached = SRV_BATCH_KEYS};
     return attn_call_bytes(model, &size, threads);
 }
 
@@ -116,10 +116,10 @@ size_t srv_weightless_count(struct srv_weightless *table)
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-static void model_free(struct srv_weightless_model *item)
+static void model_free(struct srv_weightless_model *entry)
 {
-    attn_model_close(item->model.attn);
-    free(item);
+    attn_model_close(entry->model.attn);
+    free(entry);
 }
 
 /* A float32 and its bits, which a name says. */
@@ -182,7 +182,7 @@ static double rounded(double value)
 }
 
 /* Opens the library's model: once to have the shape complete, and again with that. */
-static enum srv_error_code open_model(struct srv_weightless_model *item,
+static enum srv_error_code open_model(struct srv_weightless_model *entry,
                                       const struct attn_weightless_options *options,
                                       struct srv_error *error)
 {
@@ -194,7 +194,7 @@ static enum srv_error_code open_model(struct srv_weightless_model *item,
     if (status != ATTN_OK)
         return srv_fail(error, SRV_E_INVALID_VALUE, cause.param, "%s", cause.message);
     const struct attn_layer_spec *spec = attn_model_layer(model, 0);
-    item->shape = (struct attn_weightless_options){
+    entry->shape = (struct attn_weightless_options){
         .num_heads = spec->num_heads,
         .num_kv_heads = spec->num_kv_heads,
         .head_dim = spec->head_dim,
@@ -205,9 +205,9 @@ static enum srv_error_code open_model(struct srv_weightless_model *item,
         .sliding_window = spec->sliding_window,
         .kv_dtype = spec->kv_dtype};
     attn_model_close(model);
-    if (check_shape(&item->shape, error) != SRV_OK)
+    if (check_shape(&entry->shape, error) != SRV_OK)
         return error->code;
-    status = attn_model_open_weightless(&item->model.attn, &item->shape, &cause);
+    status = attn_model_open_weightless(&entry->model.attn, &entry->shape, &cause);
     return status == ATTN_OK ? SRV_OK : srv_fail_attn(error, &cause);
 }
 
@@ -216,24 +216,24 @@ static enum srv_error_code make_model(struct srv_weightless_model **out,
                                       const struct attn_weightless_options *options,
                                       struct srv_error *error)
 {
-    struct srv_weightless_model *item = calloc(1, sizeof *item);
-    if (item == NULL)
+    struct srv_weightless_model *entry = calloc(1, sizeof *entry);
+    if (entry == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-    if (open_model(item, options, error) != SRV_OK) {
-        model_free(item);
+    if (open_model(entry, options, error) != SRV_OK) {
+        model_free(entry);
         return error->code;
     }
-    struct srv_model *model = &item->model;
-    print_name(model->name, &item->shape);
+    struct srv_model *model = &entry->model;
+    print_name(model->name, &entry->shape);
     attn_model_describe(&model->info, model->attn);
     model->index = SRV_WEIGHTLESS_INDEX;
     model->pool = table->pool;
     model->max_length = table->limits->max_session_length;
     model->batch_rows = batch_rows(model->attn, table);
-    model->weightless = item;
-    item->table = table;
-    item->references = 1;
-    *out = item;
+    model->weightless = entry;
+    entry->table = table;
+    entry->references = 1;
+    *out = entry;
     return SRV_OK;
 }
 
@@ -269,36 +269,36 @@ enum srv_error_code srv_weightless_get(const struct srv_model **out, struct srv_
 
 bool srv_model_hold(const struct srv_model *model, size_t layers)
 {
-    struct srv_weightless_model *item = model->weightless;
-    if (item == NULL)
+    struct srv_weightless_model *entry = model->weightless;
+    if (entry == NULL)
         return true;
-    struct srv_weightless *table = item->table;
+    struct srv_weightless *table = entry->table;
     pthread_mutex_lock(&table->lock);
     size_t most = SRV_WEIGHTLESS_MEAN_LAYERS * table->limits->max_sessions;
-    bool room = table->layers + layers <= most;
-    if (room) {
-        item->references++;
+    bool fits = table->layers + layers <= most;
+    if (fits) {
+        entry->references++;
         table->layers += layers;
     }
     pthread_mutex_unlock(&table->lock);
-    return room;
+    return fits;
 }
 
 void srv_model_drop(const struct srv_model *model, size_t layers)
 {
-    struct srv_weightless_model *item = model != NULL ? model->weightless : NULL;
-    if (item == NULL)
+    struct srv_weightless_model *entry = model != NULL ? model->weightless : NULL;
+    if (entry == NULL)
         return;
-    struct srv_weightless *table = item->table;
+    struct srv_weightless *table = entry->table;
     pthread_mutex_lock(&table->lock);
     table->layers -= layers;
-    bool last = --item->references == 0;
+    bool last = --entry->references == 0;
     for (size_t i = 0; last && i < table->count; i++)
-        if (table->items[i] == item)
+        if (table->items[i] == entry)
             table->items[i] = table->items[--table->count];
     pthread_mutex_unlock(&table->lock);
     if (last)
-        model_free(item);
+        model_free(entry);
 }
 
 void srv_model_put(const struct srv_model *model) { srv_model_drop(model, 0); }

@@ -13,11 +13,13 @@ const defaults = {
     rows_file: "", // likewise of rows
     encoder_file: "", // likewise of rows that keys and values come from
     weights_file: "", // likewise of attention weights
+    digest: "", // first digits of the SHA-256 of the chosen file
     heads: "", // empty: each; mean, layers, rollout
     padding: "", // positions of keys that are padding, "0-3,7"
     model: "",
     session: "", // id of a session that is looked at
     layers: "", // shown in the overview, "0,1,5"; empty: all
+    sentence: "", // that the demonstration model reads
     text: "", // of random rows, split by spaces
     seed: "7", // of random rows
     encoder: "", // text of random rows that keys and values come from: cross-attention
@@ -28,6 +30,8 @@ const defaults = {
     view: "map", // map, lines, neurons, compare
     scale: "linear", // linear, log, rank
     colors: "", // empty: by kind
+    paper: "two", // width of a figure: one, two columns
+    size: "", // pixels of a thumbnail; empty: as fits
     pool: "max", // max, mean: what a cell of a thumbnail is
     sort: "layer", // of the overview: layer, or a statistic
     color_by: "weights", // of the overview: weights, or a statistic
@@ -40,7 +44,7 @@ const defaults = {
     window: "", // left,right instead of the layer's
     softcap: "", // instead of the layer's
     causal: "", // 1, 0 instead of the layer's
-    with: "", // layer,head that the open head is compared with
+    with: "", // layer,head that the open head is compared with; model: itself, unchanged
     with_model: "", // model of it, where that is another one
 };
 

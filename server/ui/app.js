@@ -11,6 +11,7 @@ import * as live from "./live.js";
 import * as overview from "./overview.js";
 import * as sessions from "./sessions.js";
 import { run } from "./status.js";
+import { startWords } from "./words.js";
 
 const panels = [input, overview, head, sessions, live];
 let started = false; // the panels, once
@@ -250,5 +251,5 @@ showTheme();
 startPrint();
 startTabs();
 startSkip();
-fill(byId("header-tools"), themeSwitch(), startKey(), startHelp());
+fill(byId("header-tools"), themeSwitch(), startWords(), startKey(), startHelp());
 start();

@@ -12,8 +12,7 @@ import { integers, set, settings } from "./address.js";
 import { Difference } from "./difference.js";
 import { el, fill, labelled, numberText } from "./dom.js";
 import { captureOf, open, rowsShape } from "./files.js";
-import { Heatmap } from "./heatmap.js";
-import { showLegend } from "./legend.js";
+import { Heatmap, showLegend } from "./heatmap.js";
 import { Picture } from "./picture.js";
 import { tokensOf } from "./rows.js";
 import { captureSupply, rowsSource, takesRows, tensorSupply, tokenSupply } from "./source.js";
@@ -196,6 +195,7 @@ export class CompareView {
         const source = other ? this.inWay(other) : what.source;
         if (other === this.other && other && !other.local)
             return { ...what, ...this.same(source), source };
+        if (!other && settings().with === "model") return { ...what, fields: {}, asModel: true };
         const [layer, head] = integers(settings().with);
         const there = head >= 0 && source.layers.includes(layer);
         const known = there && head < source.spec(layer).num_attention_heads;
@@ -231,8 +231,10 @@ export class CompareView {
         fill(this.model, options.map(([value, selected]) => el("option", { value, selected }, value)));
         this.model.closest("label").hidden = options.length < 2;
         this.text.closest("label").hidden = Boolean(base.local);
+        const itself = { value: "model", selected: second.asModel };
         fill(
             this.with,
+            other || base.local ? null : el("option", itself, "itself, as the model has it"),
             source.layers.map((layer) =>
                 el(
                     "optgroup",
@@ -242,7 +244,7 @@ export class CompareView {
                             "option",
                             {
                                 value: `${layer},${head}`,
-                                selected: layer === second.layer && head === second.head,
+                                selected: !second.asModel && layer === second.layer && head === second.head,
                             },
                             source.headName(layer, head).toLowerCase(),
                         ),
@@ -273,8 +275,9 @@ export class CompareView {
         if (!other || panel.picture !== picture || !this.element.isConnected) return;
         this.pictures = [picture, other, new Difference(picture, other)];
         const isOther = second.source.model.name !== what.source.model.name;
-        const name = ({ layer, head, source }) =>
-            `${isOther ? `${source.model.name}: ` : ""}${source.headName(layer, head)}, ${source.title}`;
+        const name = ({ layer, head, source, asModel }) =>
+            `${isOther ? `${source.model.name}: ` : ""}${source.headName(layer, head)}, ` +
+            (asModel ? "as the model has it" : source.title);
         const titles = [name(what), name(second), "Difference, first less second"];
         titles.forEach((title, i) => (this.titles[i].textContent = title));
         this.paint(titles);
@@ -285,7 +288,9 @@ export class CompareView {
     async fetch(second, picture) {
         const there = this.pictures[1];
         const same = (name) => there?.[name] === second[name];
-        const unchanged = ["source", "layer", "head", "kind", "stage"].every(same);
+        const unchanged =
+            ["source", "layer", "head", "kind", "stage"].every(same) &&
+            JSON.stringify(there.fields) === JSON.stringify(second.fields);
         if (unchanged && this.pictures[0] === picture) return there;
         const side = Math.round((this.host.clientWidth / 3) * devicePixelRatio);
         const pixels = picture.whole ? [side, side] : [picture.map.rows, picture.map.columns];

@@ -8,6 +8,8 @@ import { integers, listen, set, settings } from "./address.js";
 import { mapNamed, mapsOf } from "./colors.js";
 import { afterPause, el, fill, labelled, numberText, select } from "./dom.js";
 import { windowOf } from "./mask.js";
+import { tells } from "./statistics.js";
+import { term } from "./words.js";
 
 const VIEWS = { map: "Map", lines: "Lines", neurons: "Neurons", compare: "Compare" };
 const HIGHEST_SOFTCAP = 100; // of the slider; the field takes more
@@ -207,26 +209,29 @@ function windowControls(shown) {
     return { elements: fields.map((field) => field.element), show };
 }
 
+const setOff = (off) => set({ off: [...off].sort((a, b) => a - b).join(",") });
+
+function switchOff(head, isOff) {
+    const off = new Set(integers(settings().off));
+    if (isOff) off.add(head);
+    else off.delete(head);
+    setOff(off);
+}
+
 function headBoxes(shown) {
     const host = el("div", { class: "heads", role: "group", "aria-label": "Heads that are off" });
-    const change = (off) => set({ off: [...off].sort((a, b) => a - b).join(",") });
     let drawn = -1;
     const draw = (count) => {
         const boxes = Array.from({ length: count }, (_, head) => {
             const box = el("input", {
                 type: "checkbox",
                 data: { testid: `off-${head}` },
-                onchange: () => {
-                    const off = new Set(integers(settings().off));
-                    if (box.checked) off.add(head);
-                    else off.delete(head);
-                    change(off);
-                },
+                onchange: () => switchOff(head, box.checked),
             });
             return el("label", {}, box, String(head));
         });
         const button = (testid, text, off) =>
-            el("button", { type: "button", data: { testid }, onclick: () => change(off()) }, text);
+            el("button", { type: "button", data: { testid }, onclick: () => setOff(off()) }, text);
         fill(host, boxes, [
             button("off-all", "all", () => Array.from({ length: shown.heads }, (_, i) => i)),
             button("off-none", "none", () => []),
@@ -242,13 +247,13 @@ function headBoxes(shown) {
 }
 
 /**
- * The controls that change the layer.
- * @param {HTMLElement} more a button that stands beside them
+ * The controls that change the layer: the open head's own stands first, the rest is folded.
+ * @param {{button: HTMLElement, host: HTMLElement}} importance of each head, at the end
  * @returns {{element: HTMLElement, modified: HTMLElement, change: HTMLElement,
- *     show: (spec: object, keys: number) => void}}
+ *     show: (spec: object, keys: number, head: number) => void}}
  */
-export function layerControls(more) {
-    const shown = { spec: { sliding_window: null }, keys: 1, heads: 0 };
+export function layerControls(importance) {
+    const shown = { spec: { sliding_window: null }, keys: 1, heads: 0, head: 0 };
     const boxes = headBoxes(shown);
     const window = windowControls(shown);
     const softcap = sliderField(
@@ -260,45 +265,53 @@ export function layerControls(more) {
             set({ softcap: value === (shown.spec.softcap ?? 0) ? "" : value });
         },
     );
-    const causal = el("input", {
-        type: "checkbox",
-        data: { testid: "causal" },
-        onchange: () =>
-            set({ causal: causal.checked === shown.spec.is_causal ? "" : Number(causal.checked) }),
-    });
+    const box = (testid, onchange) =>
+        el("input", { type: "checkbox", data: { testid }, onchange });
+    const causal = box("causal", () =>
+        set({ causal: causal.checked === shown.spec.is_causal ? "" : Number(causal.checked) }));
+    const own = box("off-this", () => switchOff(shown.head, own.checked));
+    const name = el("span");
     const modified = el("span", { class: "mark", data: { testid: "modified" } });
-    const change = el("p", { class: "muted", data: { testid: "change" }, "aria-live": "polite" });
-    const reset = el(
-        "button",
-        {
-            type: "button",
-            data: { testid: "reset" },
-            onclick: () => set({ off: "", window: "", softcap: "", causal: "" }),
-        },
-        "As the model has it",
-    );
-    const element = el("div", { class: "what-if" }, [
-        el("div", { class: "field" }, el("span", {}, "Heads off"), boxes.host),
-        el("div", { class: "toolbar" }, window.elements, softcap.element, [
-            el("label", { class: "field" }, el("span", {}, "Causal"), causal),
-        ]),
-        el("div", { class: "toolbar" }, reset, more),
+    const change = el("p", { class: "change-text", data: { testid: "change" }, "aria-live": "polite" });
+    const button = (testid, text, changes) =>
+        el("button", { type: "button", data: { testid }, onclick: () => set(changes) }, text);
+    const reset = button("reset", "As the model has it",
+        { off: "", window: "", softcap: "", causal: "", with: "" });
+    const compare = button("before-compare", "Compare both", { view: "compare", with: "model" });
+    const before = el("div", { class: "before" });
+    const both = el("div", { class: "toolbar" }, compare, reset);
+    const element = el("div", { class: "what-if", role: "group", "aria-label": "What if" }, [
+        el("h3", {}, "What if"),
+        el("label", {}, own, name),
         change,
+        before,
+        both,
+        el("details", {}, el("summary", {}, "Window, softcap, …"), [
+            el("div", { class: "field" }, el("span", {}, "Heads off"), boxes.host),
+            el("div", { class: "toolbar" }, window.elements, softcap.element, [
+                el("label", { class: "field" }, el("span", {}, "Causal"), causal),
+            ]),
+            importance.button,
+            importance.host,
+        ]),
     ]);
-    const show = (spec, keys) => {
-        Object.assign(shown, { spec, keys, heads: spec.num_attention_heads });
+    const show = (spec, keys, head) => {
+        Object.assign(shown, { spec, keys, heads: spec.num_attention_heads, head });
         const now = settings();
         boxes.show();
         window.show();
         const cap = now.softcap === "" ? (spec.softcap ?? 0) : Number(now.softcap);
         softcap.show(cap > 0 ? String(cap) : "", Math.max(HIGHEST_SOFTCAP, spec.softcap ?? 0));
         causal.checked = now.causal === "" ? spec.is_causal : now.causal === "1";
+        own.checked = integers(now.off).includes(head);
+        name.textContent = own.checked
+            ? `Head ${head} is off: its weights count as 0`
+            : `Switch head ${head} off`;
         const phrases = differences(spec, now);
-        modified.hidden = phrases.length === 0;
-        reset.disabled = phrases.length === 0;
+        modified.hidden = both.hidden = before.hidden = change.hidden = phrases.length === 0;
         modified.textContent = `Differs from the model: ${phrases.join("; ")}`;
     };
-    return { element, modified, change, show };
+    return { element, modified, change, before, show };
 }
 
 // ---- Statistics -------------------------------------------------------------------------------
@@ -306,7 +319,7 @@ export function layerControls(more) {
 const STATISTICS = {
     pattern: "pattern",
     entropy: "entropy (nats)",
-    mean_distance: "mean distance",
+    mean_distance: "mean distance (tokens)",
     self: "on itself",
     previous: "on the one before",
     first: "on the first",
@@ -316,24 +329,17 @@ const STATISTICS = {
     ablation: "importance",
 };
 
-/** @returns {HTMLElement} the statistics of a head as a small table */
-export function statisticsTable(stats, caption) {
-    const rows = Object.entries(STATISTICS).filter(([name]) => stats?.[name] !== undefined);
-    return el(
-        "table",
-        { class: "statistics", data: { testid: "statistics" } },
-        el("caption", {}, caption),
-        el(
-            "tbody",
-            {},
-            rows.map(([name, title]) => {
-                const value = stats[name];
-                const text =
-                    typeof value === "number" && name !== "rows" ? numberText(value) : value;
-                return el("tr", {}, el("th", { scope: "row" }, title), el("td", {}, String(text)));
-            }),
-        ),
-    );
+/** @returns {HTMLElement} the statistics of a head of a source as a small table */
+export function statisticsTable(stats, caption, source) {
+    const names = Object.keys(STATISTICS).filter((name) =>
+        stats?.[name] !== undefined && tells(source, name));
+    const textOf = (value, name) =>
+        typeof value === "number" && name !== "rows" ? numberText(value) : String(value);
+    const row = (name) => el("tr", {}, el("th", { scope: "row" }, term(name, STATISTICS[name])),
+        el("td", name === "pattern" ? { data: { pattern: stats.pattern, term: "pattern" } } : {},
+            textOf(stats[name], name)));
+    return el("table", { class: "statistics", data: { testid: "statistics" } },
+        el("caption", {}, caption), el("tbody", {}, names.map(row)));
 }
 
 /** Calls show() after every change of a setting. */

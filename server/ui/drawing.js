@@ -9,7 +9,7 @@ import { hexOf, inkOn, rgbOf } from "./colors.js";
 import { fittedNumber, numberText } from "./dom.js";
 
 export const FONT = "12px system-ui, sans-serif";
-export const STRIP = 40; // of a profile
+export const STRIP = 28; // of a profile
 export const GAP = 8;
 const SMALL = "11px system-ui, sans-serif";
 const SPACING = 15; // of labels
@@ -28,14 +28,16 @@ function inksOf({ canvas, styled }) {
     };
 }
 
-/** What stands for cells that cannot be attended: diagonal lines on the page's own ground. */
-function hatching(context, inks) {
+/** What stands for cells that cannot be attended: diagonal lines on `ground`, or on their colours. */
+function hatching(context, ink, ground) {
     const tile = document.createElement("canvas");
     tile.width = tile.height = 8;
     const lines = tile.getContext("2d");
-    lines.fillStyle = inks.panel;
-    lines.fillRect(0, 0, 8, 8);
-    lines.strokeStyle = inks.line;
+    if (ground) {
+        lines.fillStyle = ground;
+        lines.fillRect(0, 0, 8, 8);
+    }
+    lines.strokeStyle = ink;
     lines.lineWidth = 1.2;
     for (const x of [-8, 0, 8]) {
         lines.moveTo(x - 1, 9);
@@ -78,7 +80,7 @@ function drawCells(map, context, inks) {
     context.beginPath();
     context.rect(plot.x, plot.y, plot.width, plot.height);
     context.clip();
-    const pattern = hatching(context, inks);
+    const pattern = hatching(context, inks.line, inks.panel);
     const ground = (x, y, width, height) => {
         context.fillStyle = pattern;
         context.fillRect(x, y, width, height);
@@ -107,6 +109,7 @@ function drawCells(map, context, inks) {
             gridColumns: columns,
         });
     }
+    if (!picture.hides && picture.masked) drawUnattended(map, context, inks);
     drawNumbers(map, context);
     if (picture.columns > picture.keys) {
         context.fillStyle = inks.panel;
@@ -115,6 +118,22 @@ function drawCells(map, context, inks) {
     context.restore();
     context.strokeStyle = inks.line;
     context.strokeRect(plot.x - 0.5, plot.y - 0.5, plot.width + 1, plot.height + 1);
+}
+
+/** Lines over the scores of pairs that cannot be attended: those exist, and are not used. */
+function drawUnattended(map, context, inks) {
+    const { area, cell, picture } = map;
+    const { first, end } = picture.spans;
+    context.beginPath();
+    for (let row = Math.floor(area.row0); row < Math.min(picture.rows, area.row1); row++)
+        for (const [from, to] of [[0, first[row]], [end[row], picture.keys]])
+            if (to > from)
+                context.rect(map.xOf(from), map.yOf(row), (to - from) * cell.width, cell.height);
+    picture.padding?.forEach((real, column) => {
+        if (!real) context.rect(map.xOf(column), map.plot.y, cell.width, map.plot.height);
+    });
+    context.fillStyle = hatching(context, inks.muted);
+    context.fill();
 }
 
 /** The number of each cell that has room for it: no number leaves its cell or loses its exponent. */
@@ -230,6 +249,7 @@ function bars(context, values, place, ink) {
 
 function drawStrip(map, context, inks, { values, count, at, ink, title }) {
     const { plot, area, size } = map;
+    if (!values) return; // of no row: no box
     const y = plot.y + plot.height + GAP + at * (STRIP + GAP);
     context.strokeStyle = inks.line;
     context.strokeRect(plot.x - 0.5, y - 0.5, plot.width + 1, STRIP + 1);
@@ -240,23 +260,16 @@ function drawStrip(map, context, inks, { values, count, at, ink, title }) {
     const room = plot.x - GAP / 2;
     const measure = (text) => context.measureText(text).width;
     context.fillText(fitted(title, room, measure), plot.x - GAP / 2, y + STRIP / 2);
-    if (values) {
-        const shown = profileOf(values, count, area.column0, area.column1, plot.width);
-        bars(
-            context,
-            shown,
-            { x: plot.x, y, width: plot.width, height: STRIP, upright: true },
-            ink,
-        );
-        context.textAlign = "left";
-        context.fillStyle = inks.muted;
-        const end = numberText(
-            shown.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0),
-            2,
-        );
-        if (plot.x + plot.width + 4 + measure(end) <= size.width)
-            context.fillText(end, plot.x + plot.width + 4, y + 6);
-    }
+    const shown = profileOf(values, count, area.column0, area.column1, plot.width);
+    bars(context, shown, { x: plot.x, y, width: plot.width, height: STRIP, upright: true }, ink);
+    context.textAlign = "left";
+    context.fillStyle = inks.muted;
+    const end = numberText(
+        shown.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0),
+        2,
+    );
+    if (plot.x + plot.width + 4 + measure(end) <= size.width)
+        context.fillText(end, plot.x + plot.width + 4, y + 6);
     context.font = FONT;
 }
 
@@ -264,32 +277,21 @@ function drawProfiles(map, context, inks) {
     const { picture, plot, area } = map;
     const cell = map.hovered ?? map.selected;
     const row = cell && picture.rowValues(cell.row);
-    drawStrip(map, context, inks, {
-        values: row,
-        count: picture.columns,
-        at: 0,
-        ink: inks.accent,
-        title: "row",
-    });
-    if (picture.kind === "weights")
-        drawStrip(map, context, inks, {
-            values: picture.means,
-            count: picture.columns,
-            at: 1,
-            ink: inks.muted,
-            title: "mean",
-        });
+    const strip = (values, at, ink, title) =>
+        drawStrip(map, context, inks, { values, count: picture.columns, at, ink, title });
+    if (picture.kind === "weights") strip(picture.means, 0, inks.muted, "mean");
+    strip(row, picture.kind === "weights" ? 1 : 0, inks.accent, "row");
     const side = { x: map.sideAt, y: plot.y, width: map.size.side, height: plot.height };
-    context.strokeStyle = inks.line;
-    context.strokeRect(side.x - 0.5, side.y - 0.5, side.width + 1, side.height + 1);
     const column = cell && picture.columnValues(cell.column, area);
     if (column) {
+        context.strokeStyle = inks.line;
+        context.strokeRect(side.x - 0.5, side.y - 0.5, side.width + 1, side.height + 1);
+        turned(context, "column", side.x + side.width / 2, plot.y - GAP / 2, inks.muted);
         const pixels = Math.round(plot.height);
         const [begin, end] = [area.row0 - column.first, area.row1 - column.first];
         const shown = profileOf(column.values, column.rows, begin, end, pixels);
         bars(context, shown, { ...side, upright: false }, inks.accent);
     }
-    turned(context, "column", side.x + side.width / 2, plot.y - GAP / 2, inks.muted);
     if (picture.sinks) drawSinks(map, context, inks);
 }
 
@@ -360,6 +362,16 @@ function line(context, x0, y0, x1, y1) {
     context.stroke();
 }
 
+/** What rows and columns are, in the corner that labels leave free. */
+function drawTitles({ plot }, context, inks) {
+    context.font = `bold ${SMALL}`;
+    context.fillStyle = inks.text;
+    context.textAlign = "right";
+    context.textBaseline = "alphabetic";
+    context.fillText("key →", plot.x - GAP, 12);
+    context.fillText("query ↓", plot.x - GAP, plot.y - GAP);
+}
+
 /** Draws a frame of `map`, a Heatmap. */
 export function drawMap(map) {
     if (!map.picture || !map.plot) return;
@@ -373,6 +385,7 @@ export function drawMap(map) {
     drawCells(map, context, inks);
     rowLabels(map, context, inks);
     columnLabels(map, context, inks);
+    drawTitles(map, context, inks);
     drawProfiles(map, context, inks);
     if (map.selected) drawCross(map, context, map.selected, inks, false);
     if (map.hovered) drawCross(map, context, map.hovered, inks, true);

@@ -6,14 +6,15 @@
  * and svg.js.
  */
 import { apiKey, base } from "./client.js";
-import { settings } from "./address.js";
-import { download, el } from "./dom.js";
+import { set, settings } from "./address.js";
+import { shownText } from "./axes.js";
+import { download, el, labelled, numberText, select } from "./dom.js";
 import { FONT, drawMap } from "./drawing.js";
 import { numbersOf } from "./files.js";
 import { csvOf, curlOf, jsonOf, npyOf, pythonOf } from "./formats.js";
 import { mapFields, tensorOf } from "./picture.js";
 import { announce, run, showError } from "./status.js";
-import { MOST_CELLS, legend, mapSvg, textOf } from "./svg.js";
+import { MOST_CELLS, legend, mapSvg, textOf, wrapped } from "./svg.js";
 
 const MOST_INLINE = 16000; // characters of a body within a command
 const MOST_CSV = 4e6; // cells
@@ -89,6 +90,21 @@ function titleOf({ what }) {
     return `${model.name} ${name.toLowerCase()}: ${kind}; ${title}`;
 }
 
+/** What stands below a figure: what colours and shades mean, what is changed, and the tokens. */
+function captionOf({ picture, looks, layer }) {
+    const { scale } = looks;
+    const pattern = picture.pattern ? `Pattern: ${picture.pattern}. ` : "";
+    const note = scale.note ? `, ${scale.note}` : "";
+    const changed = layer.modified.hidden ? "" : ` ${layer.modified.textContent}.`;
+    const hidden = picture.hides && picture.masked ? " Grey or hatched: cannot be attended." : "";
+    const tokens = (labels) => labels.map(shownText).join(" ");
+    const { queryLabels, keyLabels } = picture.source;
+    const texts = [...new Set([tokens(queryLabels), tokens(keyLabels)])];
+    const colours = `Colours: ${scale.kind} to ${numberText(scale.high, 3)}${note}.`;
+    return [`${pattern}${colours}${hidden}${changed}`,
+        ...texts.map((text) => (text.trim() ? `Tokens: ${text}` : ""))].join("\n");
+}
+
 // ---- Pictures ---------------------------------------------------------------------------------
 
 /** A map as it is seen, `ratio` times as fine, without what is only pointed at. */
@@ -97,20 +113,23 @@ function mapCanvas(map, foot, ratio) {
     canvas.width = ratio * map.size.width;
     canvas.height = ratio * (map.size.height + foot);
     const context = canvas.getContext("2d");
-    context.fillStyle = inkOf(map, "--panel", "#ffffff");
+    context.fillStyle = inkOf("--panel", "#ffffff");
     context.fillRect(0, 0, canvas.width, canvas.height);
     const twin = Object.create(map, {
         canvas: { value: canvas },
         ratio: { value: ratio },
         hovered: { value: null },
-        styled: { value: map.canvas },
+        styled: { value: paper },
     });
     drawMap(twin);
     return { canvas, context };
 }
 
-const inkOf = (map, name, otherwise) =>
-    getComputedStyle(map.canvas).getPropertyValue(name).trim() || otherwise;
+const paper = el("div", { class: "paper", hidden: true }); // has the colours of the light theme
+document.body.append(paper);
+
+const inkOf = (name, otherwise) =>
+    getComputedStyle(paper).getPropertyValue(name).trim() || otherwise;
 
 const blobOf = (canvas) => new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
 
@@ -122,15 +141,20 @@ async function pngOf(panel) {
     if (view === "compare" && panel.views.compare.pictures.length > 0)
         return pngOfMaps(panel.views.compare);
     if (view === "neurons") throw new Error("A picture is made of the map, lines or a comparison");
-    const { canvas, context } = mapCanvas(map, 64, 2);
-    const ink = inkOf(map, "--text", "#000000");
     const width = map.size.width - 16;
+    const measured = document.createElement("canvas").getContext("2d");
+    measured.font = FONT;
+    const measure = (text) => measured.measureText(text).width;
+    const lines = [titleOf(panel), ...captionOf(panel).split("\n")]
+        .flatMap((text) => (text === "" ? [] : wrapped(text, width, measure)));
+    const { canvas, context } = mapCanvas(map, 48 + 16 * lines.length, 2);
+    const ink = inkOf("--text", "#000000");
     context.font = FONT;
     context.textAlign = "left";
     context.textBaseline = "alphabetic";
     context.fillStyle = ink;
-    context.fillText(titleOf(panel), 8, map.size.height + 16, width);
-    context.translate(8, map.size.height + 26);
+    lines.forEach((line, i) => context.fillText(line, 8, map.size.height + 16 * (i + 1), width));
+    context.translate(8, map.size.height + 16 * lines.length + 10);
     drawTree(context, legend(looks.scale, looks.colors, Math.min(340, width), ink));
     return blobOf(canvas);
 }
@@ -143,9 +167,10 @@ export async function pngOfSvg(text) {
     await image.decode();
     URL.revokeObjectURL(url);
     const canvas = document.createElement("canvas");
-    const ratio = Math.min(2, MOST_SIDE / Math.max(image.width, image.height));
-    canvas.width = Math.round(ratio * image.width);
-    canvas.height = Math.round(ratio * image.height);
+    const [, width, height] = /viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(text);
+    const ratio = Math.min(2, MOST_SIDE / Math.max(width, height));
+    canvas.width = Math.round(ratio * width);
+    canvas.height = Math.round(ratio * height);
     const context = canvas.getContext("2d");
     context.fillStyle = "#ffffff";
     context.fillRect(0, 0, canvas.width, canvas.height);
@@ -161,9 +186,9 @@ function pngOfMaps({ maps, titles }) {
     canvas.width = parts.reduce((sum, part) => sum + part.width, 0);
     canvas.height = 2 * head + Math.max(...parts.map((part) => part.height));
     const context = canvas.getContext("2d");
-    context.fillStyle = inkOf(maps[0], "--panel", "#ffffff");
+    context.fillStyle = inkOf("--panel", "#ffffff");
     context.fillRect(0, 0, canvas.width, canvas.height);
-    context.fillStyle = inkOf(maps[0], "--text", "#000000");
+    context.fillStyle = inkOf("--text", "#000000");
     context.font = `24px ${FONT.split("px ")[1]}`;
     let x = 0;
     parts.forEach((part, i) => {
@@ -186,7 +211,7 @@ function drawTree(context, { name, attributes, children }) {
 }
 
 /** The map for a paper: rectangles, or a picture where there are too many cells. */
-async function svgOf(panel) {
+async function svgOf(panel, data) {
     const { map, picture, looks } = panel;
     if (settings().view === "lines") {
         const tree = panel.views.lines.tree();
@@ -195,7 +220,8 @@ async function svgOf(panel) {
         return `${textOf(tree)}\n`;
     }
     const area = wholeArea(map);
-    const shown = { picture, area, ...looks, title: titleOf(panel) };
+    const shown = { picture, area, ...looks, title: titleOf(panel), caption: captionOf(panel),
+        paper: settings().paper, data };
     if (Math.max(...sizeOf(area)) <= MOST_CELLS) return mapSvg(shown);
     const level = map.bitmaps.at(1e9, 1e9); // the finest
     const [rows, columns] = sizeOf(area);
@@ -259,6 +285,18 @@ async function offerRequest(bar, panel, writer, what) {
     await offer(bar, writer({ ...request, file }), `${what}${beside}`);
 }
 
+/** The exact numbers of the area that is shown, as CSV with labels. */
+async function csvText(panel) {
+    const part = await numbersOfArea(panel, MOST_CSV);
+    if (!part) return null;
+    const { picture } = panel;
+    const labels = (count, label, begin) =>
+        Array.from({ length: count }, (_, i) => label(begin + i));
+    const rows = labels(part.rows, (row) => picture.rowLabel(row), part.area.row0);
+    const columns = labels(part.columns, (at) => picture.columnLabel(at), part.area.column0);
+    return csvOf(rows, columns, part.values);
+}
+
 // ---- The bar ----------------------------------------------------------------------------------
 
 const ACTIONS = {
@@ -270,18 +308,8 @@ const ACTIONS = {
     csv: [
         "CSV",
         async (panel) => {
-            const part = await numbersOfArea(panel, MOST_CSV);
-            if (!part) return;
-            const { picture } = panel;
-            const labels = (count, label, begin) =>
-                Array.from({ length: count }, (_, i) => label(begin + i));
-            const rows = labels(part.rows, (row) => picture.rowLabel(row), part.area.row0);
-            const columns = labels(
-                part.columns,
-                (column) => picture.columnLabel(column),
-                part.area.column0,
-            );
-            download(nameOf(panel, "csv"), csvOf(rows, columns, part.values), "text/csv");
+            const text = await csvText(panel);
+            if (text) download(nameOf(panel, "csv"), text, "text/csv");
         },
     ],
     npy: [
@@ -293,14 +321,21 @@ const ACTIONS = {
             download(nameOf(panel, "npy"), bytes, "application/octet-stream");
         },
     ],
-    curl: ["Copy as curl", (panel, bar) => offerRequest(bar, panel, curlOf, "a curl command")],
+    curl: ["curl", (panel, bar) => offerRequest(bar, panel, curlOf, "a curl command")],
     python: [
-        "Copy as Python",
+        "Python",
         (panel, bar) => offerRequest(bar, panel, pythonOf, "a Python program"),
     ],
-    link: ["Copy link", (panel, bar) => offer(bar, location.href, linkText())],
+    bundle: ["figure with its data", async (panel, bar) => {
+        const numbers = await csvText(panel);
+        if (!numbers) return;
+        const file = await svgOf(panel, `${location.href}\n\n${numbers}`);
+        await offer(bar, file, "an SVG file that carries its numbers as CSV, and the address");
+    }],
+    link: ["link", (panel, bar) => offer(bar, location.href, linkText())],
 };
 
+const FILES = ["png", "svg", "csv", "npy"]; // the rest is copied
 const REQUESTS = ["curl", "python"]; // of weights that are in the page there is none
 
 /** The buttons of all exports of a HeadPanel. */
@@ -322,6 +357,7 @@ export function exportBar(panel) {
             "button",
             {
                 type: "button",
+                "aria-label": FILES.includes(name) ? null : `Copy ${text}`,
                 data: { testid: `export-${name}` },
                 onclick: async () => {
                     bar.text.hidden = true;
@@ -337,8 +373,14 @@ export function exportBar(panel) {
             text,
         ),
     );
+    const paperList = select([["one", "one column"], ["two", "two columns"]], settings().paper,
+        (value) => set({ paper: value }), { data: { testid: "paper" } });
     bar.element = el("div", { class: "export" }, [
-        el("div", { class: "toolbar", role: "group", "aria-label": "Export" }, buttons, bar.note),
+        el("h3", {}, "Export"),
+        el("div", { class: "toolbar", role: "group", "aria-label": "Export" },
+            buttons.slice(0, FILES.length), labelled("SVG for", paperList)),
+        el("div", { class: "toolbar", role: "group", "aria-label": "Copy" },
+            el("span", { class: "muted" }, "Copy"), buttons.slice(FILES.length), bar.note),
         bar.text,
     ]);
     bar.show = (isLocal) =>

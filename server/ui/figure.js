@@ -8,7 +8,7 @@ import { imageOf } from "./colors.js";
 import { download } from "./dom.js";
 import { pngOfSvg } from "./export.js";
 import { InputError } from "./tensors.js";
-import { legend, svg, textOf } from "./svg.js";
+import { PAPERS, legend, svg, textOf, wrapped } from "./svg.js";
 
 const SIDE = 96; // of a map, in units of the figure
 const ACROSS = 12; // maps of a row, where rows are no layers
@@ -47,24 +47,27 @@ function cellOf({ map, name, note, scale }, colors, x, y) {
 }
 
 /**
- * @param {{title: string, note: string, columns: string[], colors: string,
+ * @param {{title: string, note: string, caption: string, columns: string[], colors: string,
+ *     paper: string, of PAPERS,
  *     rows: Array<{name: string, cells: object[]}>}} figure
  *     a cell: {map: {values, rows, columns}, name, note, scale}; columns: their titles, or none
  * @returns {string} an SVG file
  */
-export function figureSvg({ title, note, columns, colors, rows }) {
+export function figureSvg({ title, note, caption = "", columns, colors, rows, paper }) {
     const across = Math.max(...rows.map(({ cells }) => cells.length));
     const width = Math.max(480, LEFT + across * (SIDE + 8) + 8);
     const down = SIDE + CAPTION;
-    const height = TOP + rows.length * down + 60;
+    const lines = wrapped(caption, width - LEFT - 8, (text) => 5.2 * [...text].length);
+    const height = TOP + rows.length * down + 60 + 12 * lines.length;
+    const [printed] = PAPERS[paper] ?? PAPERS.two;
     const middle = (i) => LEFT + i * (SIDE + 8) + SIDE / 2;
     const foot = TOP + rows.length * down + 8;
     const tree = svg(
         "svg",
         {
             xmlns: "http://www.w3.org/2000/svg",
-            width,
-            height,
+            width: printed,
+            height: `${((parseFloat(printed) * height) / width).toFixed(1)}mm`,
             viewBox: `0 0 ${width} ${height}`,
             "font-family": "sans-serif",
             "font-size": 9,
@@ -81,6 +84,7 @@ export function figureSvg({ title, note, columns, colors, rows }) {
         svg("g", { transform: `translate(${LEFT - 14} ${foot})` },
             legend({ ticks: [] }, colors, 228, "#000000")), // each map has marks of its own
         svg("text", { x: LEFT, y: foot + 26 }, note),
+        lines.map((line, i) => svg("text", { x: LEFT, y: foot + 38 + 12 * i }, line)),
     );
     return `<?xml version="1.0" encoding="UTF-8"?>\n${textOf(tree)}\n`;
 }

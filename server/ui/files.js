@@ -234,6 +234,16 @@ export async function open(blob, name = blob.name ?? "file") {
     return fail(name, "is no .npy, .npz, .pt, safetensors or JSON file");
 }
 
+const MAX_DIGESTED = 256e6; // bytes of a file whose digest is taken
+
+/** @returns {Promise<string>} the first digits of a file's SHA-256, as `sha256sum` prints it; "" where
+ *     the browser has none (a page without TLS from another machine) or the file is large */
+export async function digestOf(blob) {
+    if (!globalThis.crypto?.subtle || blob.size > MAX_DIGESTED) return "";
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", await blob.arrayBuffer()));
+    return [...digest.subarray(0, 8)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** @returns {Promise<Opened>} a file of this page's own origin; `path` is relative to the page */
 export async function fetchFile(path, signal) {
     const url = new URL(path, location.origin + location.pathname);

@@ -5,25 +5,28 @@
  * The panel fetches again when one of those that change the numbers changes, paints again when
  * scale or colours change, and else only moves what is there.
  */
-import { importance, showChange } from "./ablation.js";
+import { importance, showBefore, showChange } from "./ablation.js";
 import { fitted } from "./axes.js";
 import { listen, integers, set, settings } from "./address.js";
 import { largestOf, mapNamed, scaleOf } from "./colors.js";
 import { CompareView } from "./compare.js";
 import { layerControls, pictureControls, statisticsTable } from "./controls.js";
+import { cellSentence, tellingCell } from "./demo.js";
 import { afterPause, byId, el, fill, numberText } from "./dom.js";
 import { exportBar } from "./export.js";
 import { shortest } from "./formats.js";
-import { Heatmap } from "./heatmap.js";
-import { showLegend } from "./legend.js";
+import { Heatmap, showLegend } from "./heatmap.js";
 import { LinesView } from "./lines.js";
 import { NeuronView } from "./neurons.js";
 import { Picture } from "./picture.js";
+import { successors } from "./rows.js";
 import { current, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
+import { patterns } from "./words.js";
 
 // Work that goes with the head that is open.
-const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change"];
+const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change",
+    "before"];
 const STALE_MS = 300; // after which the map of the head before is hidden while the next one comes
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
@@ -99,7 +102,7 @@ class HeadPanel {
             all: () => this.picture && this.map.all(),
         };
         this.importance = importance(() => this.what);
-        this.layer = layerControls(this.importance.button);
+        this.layer = layerControls(this.importance);
         this.controls = pictureControls(zoom, this.layer.modified);
         this.title = el("h2", { data: { testid: "head-title" } });
         this.mark = el("span", { class: "mark" });
@@ -107,6 +110,7 @@ class HeadPanel {
         this.legend = el("div", { class: "legend" });
         this.viewHost = el("div", { class: "view-host" });
         this.cell = el("p", { class: "cell", data: { testid: "cell" } });
+        this.story = el("p", { class: "story", data: { testid: "story" }, hidden: true });
         this.stats = el("div", {});
         this.export = exportBar(this);
         const step = (by, testid, text, name) =>
@@ -120,19 +124,22 @@ class HeadPanel {
                 },
                 text,
             );
-        this.whatIf = el("details", { class: "panel" }, el("summary", {}, "What if"), [
-            this.layer.element,
-            this.importance.host,
-        ]);
         this.body = el("div", { class: "head-body" }, [
+            this.story,
             this.controls.element,
-            this.cell,
-            this.mapHost,
-            this.viewHost,
-            this.legend,
-            this.export.element,
-            this.whatIf,
-            this.stats,
+            el("div", { class: "head-columns" }, [
+                el("div", { class: "head-main" }, [
+                    this.cell,
+                    this.mapHost,
+                    this.viewHost,
+                    this.legend,
+                ]),
+                el("div", { class: "head-side" }, [
+                    this.layer.element,
+                    this.stats,
+                    this.export.element,
+                ]),
+            ]),
         ]);
         this.empty = el("p", { class: "muted" }, "Open a head: choose one of the maps.");
         const previous = step(-1, "head-previous", "‹", "Previous head");
@@ -214,13 +221,41 @@ class HeadPanel {
     async afterwards(what) {
         const { picture } = this;
         showChange(this.layer.change, what.source, what.layer, what.fields);
+        showBefore(this.layer.before, what);
         if (!picture.whole) {
             await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
             if (this.picture !== picture) return;
             this.paint(); // sinks take a place of their own, and may be the largest
         }
         await run("statistics", "Statistics", (signal) => picture.fetchStats(signal));
-        if (this.picture === picture) this.showStats();
+        if (this.picture !== picture) return;
+        this.showStats();
+        const { source } = what;
+        if (source.told && !this.map.selected && picture.whole)
+            this.map.select(tellingCell(picture, successors(source.keyLabels)));
+        this.tell();
+    }
+
+    /** Three sentences about a head of the demonstration model: what is seen, and where. */
+    tell() {
+        const { picture, what } = this;
+        const told = what?.source.told;
+        const isModel = what?.kind === "weights" && Object.keys(what.fields).length === 0;
+        this.story.hidden = !told || !picture?.stats || !isModel;
+        this.map.resize(); // to what the story leaves of the window
+        if (this.story.hidden) return;
+        const { layer, head, source } = what;
+        const heads = source.layers.length * source.spec(layer).num_attention_heads;
+        const own = told.find((one) => one.layer === layer && one.head === head);
+        const { pattern } = picture;
+        const cell = this.map.selected;
+        fill(this.story,
+            el("span", {}, `One of ${heads} attention heads: rows are tokens that look (queries), columns ` +
+                "those looked at (keys), bright cells large weights. "),
+            el("span", {}, el("b", {}, own?.name ?? pattern), ": ", own?.text ?? `${patterns[pattern][0]}.`, " "),
+            cell && picture.valueAt(cell.row, cell.column) !== undefined
+                ? el("span", {}, cellSentence(picture, cell)) : null);
+        this.map.resize();
     }
 
     get headName() {
@@ -242,13 +277,14 @@ class HeadPanel {
         this.mark.title = what?.source.mark ?? "";
         this.controls.views.hidden = what === null;
         if (!what) this.layer.modified.hidden = true;
+        if (!what?.source.told) this.story.hidden = true;
         this.title.textContent = what ? this.headName : "One head";
         const isLocal = what?.source.local ?? false;
         this.controls.show(isLocal);
         this.export.show(isLocal);
-        this.whatIf.hidden = isLocal;
+        this.layer.element.hidden = isLocal;
         if (isLocal) this.layer.modified.hidden = true;
-        else if (what) this.layer.show(what.source.spec(what.layer), what.source.keys);
+        else if (what) this.layer.show(what.source.spec(what.layer), what.source.keys, what.head);
     }
 
     /** Paints the picture with scale and colours, into the view that is shown. */
@@ -256,6 +292,7 @@ class HeadPanel {
         const { picture, what } = this;
         const { scale, colors } = looksOf(picture);
         const { view } = settings();
+        this.section.dataset.view = view;
         this.looks = { scale, colors };
         this.mapHost.hidden = view !== "map";
         this.viewHost.hidden = view === "map";
@@ -270,8 +307,10 @@ class HeadPanel {
     /** The statistics, once they are there, and the pattern in the title. */
     showStats() {
         const { picture, headName: name } = this;
-        this.title.textContent = picture.stats ? `${name}: ${picture.stats.pattern}` : name;
-        fill(this.stats, picture.stats ? statisticsTable(picture.stats, name) : []);
+        const { source } = this.what;
+        this.title.textContent = picture.stats ? `${name}: ${picture.pattern}` : name;
+        const shown = picture.stats && { ...picture.stats, pattern: picture.pattern };
+        fill(this.stats, shown ? statisticsTable(shown, name, source) : []);
         this.map.canvas.setAttribute("aria-label", this.name());
     }
 
@@ -279,7 +318,7 @@ class HeadPanel {
     name() {
         const { picture, what } = this;
         const kind = what.kind === "weights" ? "attention weights" : `${what.stage} scores`;
-        const pattern = picture.stats ? `, pattern ${picture.stats.pattern}` : "";
+        const pattern = picture.stats ? `, pattern ${picture.pattern}` : "";
         return (
             `${this.headName}${pattern}: ${kind}, ` +
             `${picture.rows} queries by ${picture.columns} keys. ` +
@@ -328,6 +367,7 @@ class HeadPanel {
     // ---- Cells ----
 
     select(cell) {
+        this.tell();
         this.note({ cell: cell ? `${cell.row},${cell.column}` : "" });
         this.describe();
         if (cell) this.say(this.cell.textContent);

@@ -7,9 +7,10 @@
  * Picture (picture.js), and tells its owner what is pointed at; what is fetched is the owner's.
  */
 import { imageOf } from "./colors.js";
-import { el, perFrame } from "./dom.js";
+import { byId, el, fill, numberText, perFrame } from "./dom.js";
 import { FONT, GAP, STRIP, drawMap } from "./drawing.js";
 import { follow } from "./gestures.js";
+import { elementOf, legend, svg } from "./svg.js";
 
 /** A span of at least 1 and at most `count`, moved into [0, count]. */
 function within(begin, end, count) {
@@ -97,6 +98,7 @@ export class Heatmap {
         follow(this);
         this.observer = new ResizeObserver(() => this.resize());
         this.observer.observe(host);
+        this.observer.observe(byId("input")); // which leaves the map more or less of the window
         this.themes = new MutationObserver(() => this.draw());
         this.themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
         this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -168,7 +170,7 @@ export class Heatmap {
         const context = canvas.getContext("2d");
         context.font = `bold ${FONT}`;
         const widest = (label, count, most, extra = []) => {
-            let widest = 32; // of the profiles' names
+            let widest = 48; // of the names of axes and profiles
             for (let i = 0; i < count; i += Math.ceil(count / 600))
                 widest = Math.max(widest, context.measureText(label(i)).width);
             for (const text of extra) widest = Math.max(widest, context.measureText(text).width);
@@ -179,12 +181,12 @@ export class Heatmap {
         for (let i = picture.keys; i < picture.columns; i++) appended.push(picture.columnLabel(i));
         const narrow = width < 480;
         const left = widest((i) => picture.rowLabel(i), picture.rows, narrow ? 72 : 120) + GAP;
-        const top = widest((i) => picture.columnLabel(i), picture.keys, 96, appended) + GAP;
+        const top = widest((i) => picture.columnLabel(i), picture.keys, 84, appended) + GAP;
         const sinks = picture.sinks ? 18 + GAP : 0;
         const right = sinks + (narrow ? 26 : STRIP) + GAP + 2;
         const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
         const above = Math.min(host.getBoundingClientRect().top + scrollY, 0.35 * innerHeight);
-        const most = Math.max(220, Math.min(innerHeight - above - 60, 1100) - top - strips);
+        const most = Math.max(220, Math.min(innerHeight - above - 58, 1600) - top - strips);
         let across = Math.max(40, width - left - right);
         let down = (across * picture.rows) / picture.columns;
         if (down > most) {
@@ -325,4 +327,31 @@ export class Heatmap {
         this.owner.onhover?.(cell);
         this.draw();
     }
+}
+
+// ---- Legend -----------------------------------------------------------------------------------
+
+/** Shows the legend of a picture's scale and colours in `host`. */
+export function showLegend(host, { scale, colors }, picture) {
+    const width = Math.max(180, Math.min(360, 0.45 * (host.clientWidth || 800)));
+    const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
+    const { map } = picture;
+    const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
+    const pooled = picture.whole ? "" : `largest of ${block.join(" × ")} cells, exact when near`;
+    const marks = scale.ticks.map((tick) => numberText(tick.value, 3)).join(", ");
+    const name = `Colours: ${note}; marks at ${marks}`;
+    const size = { width, height: 34, viewBox: `0 0 ${width} 34` };
+    const tree = svg("svg", { ...size, role: "img", "aria-label": name }, [
+        legend(scale, colors, width, "currentColor"),
+    ]);
+    const hatched = el("span", { class: "hatched", "aria-hidden": "true" });
+    fill(
+        host,
+        elementOf(tree),
+        el("span", { class: "muted" }, note),
+        pooled && el("span", { class: "muted" }, pooled),
+        picture.masked
+            ? el("span", { class: "muted" }, hatched, " cannot be attended")
+            : null,
+    );
 }

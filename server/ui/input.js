@@ -8,9 +8,11 @@
 import { listen, set, settings, integers } from "./address.js";
 import { apiKey, client, models } from "./client.js";
 import { combined } from "./combined.js";
-import { byId, el, fill, labelled } from "./dom.js";
+import * as demos from "./demo.js";
+import { afterPause, byId, el, fill, labelled } from "./dom.js";
 import {
     captureOf,
+    digestOf,
     fetchFile,
     InputError,
     metadataTokens,
@@ -21,7 +23,7 @@ import {
 import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
-import { run } from "./status.js";
+import { run, showError } from "./status.js";
 import { groupNamed, shownWeights, weightGroups, weightsSource } from "./weights.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
@@ -143,7 +145,14 @@ async function fileWeights(signal, progress) {
     return shownWeights(looked.source, integers(settings().layers));
 }
 
-const makers = { session: sessionSource, weights: fileWeights, text: rowsSource, rows: rowsSource,
+/** The demonstration model over a sentence, whose rows the page computes with it. */
+async function sentenceSource(signal) {
+    const source = await demos.sentenceSource(settings().sentence, signal);
+    showModel(source.model);
+    return source;
+}
+
+const makers = { sentence: sentenceSource, session: sessionSource, weights: fileWeights, text: rowsSource, rows: rowsSource,
     capture: rowsSource };
 
 /** The group whose file the address names and this page does not have, as after a reload. */
@@ -162,7 +171,9 @@ function askAgain(which) {
     if (which === "encoder") controls.second.open = true;
     controls.details.open = true;
     const note = { class: "mark", role: "status", data: { testid: "input-missing" } };
-    fill(controls.looked, el("span", note, `${name} was on your disk: choose it again`));
+    const { digest } = settings();
+    fill(controls.looked, el("span", note, `${name} was on your disk: choose it again`),
+        digest && el("span", { data: { testid: "input-digest" } }, `its SHA-256 begins with ${digest}`));
     if (sources.current()) sources.use(null);
 }
 
@@ -194,11 +205,12 @@ function close(source) {
 /** Chooses a way of input; settings of the others leave the address. */
 async function choose(next, changes = {}) {
     kind = next;
-    const others = { text: "", capture: "", session: "", capture_file: "", rows_file: "",
+    const others = { digest: files[next]?.digest ?? "", sentence: "", text: "", capture: "", session: "", capture_file: "", rows_file: "",
         weights_file: "" };
     if (FILE_SETTINGS[next]) others[FILE_SETTINGS[next]] = files[next].name;
     if (kind === "text") text = controls.text.value;
     if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
+    if (kind === "sentence") others.sentence = controls.sentence.value;
     if (kind === "session") others.session = controls["session-id"].value || controls.session.value;
     quietly({ ...others, ...changes });
     const source = await apply();
@@ -242,6 +254,15 @@ function isOfWeights(opened) {
     return weightGroups(opened).size > 0 && !captureOf(opened) && !opened.entries.some(rowsShape);
 }
 
+/** Says where a file is another one than that of the link, whose name it has. */
+function tellOther(which, { name, digest }) {
+    const wanted = settings();
+    if (name !== wanted[FILE_SETTINGS[which]] || !digest || !wanted.digest) return;
+    if (digest !== wanted.digest && missing() === which)
+        showError("digest", new Error(`${name}: is another file than that of the link, whose SHA-256 ` +
+            `begins with ${wanted.digest}; this one's begins with ${digest}`));
+}
+
 /** Takes a file into a group: rows, capture, weights, encoder or labels.  Weights that are given
  *  as rows are looked at as weights. */
 async function take(group, file) {
@@ -259,6 +280,8 @@ async function take(group, file) {
         if (which === "weights") offerGroups(opened);
         else if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
+        if (which !== "encoder") opened.digest = await digestOf(file);
+        tellOther(which, opened);
         files[which] = opened;
         if (which !== "encoder") {
             files.labels = null; // those of the file before
@@ -289,6 +312,7 @@ async function fromSettings(names = new Set(watched)) {
     for (const name of ["seed", "layers", "padding"]) controls[name].value = given[name];
     controls["encoder-text"].value = given.encoder;
     if (names.has("text") && given.text !== "") controls.text.value = text = given.text;
+    if (names.has("sentence") && given.sentence !== "") controls.sentence.value = given.sentence;
     if (names.has("session")) controls["session-id"].value = given.session;
     if (names.has("capture") && given.capture !== "") {
         const opened = await run("input", "Fetching the capture", async (signal) => {
@@ -300,7 +324,7 @@ async function fromSettings(names = new Set(watched)) {
         files.capture = opened;
     }
     kind =
-        ["capture", "session", "text"].find((name) => given[name] !== "") ??
+        ["sentence", "capture", "session", "text"].find((name) => given[name] !== "") ??
         ["capture", "rows", "weights"].find((name) => given[FILE_SETTINGS[name]] !== "") ??
         kind;
     return apply();
@@ -320,8 +344,8 @@ function showModel(model) {
     const cross = model.is_cross ? ", keys from a second input" : "";
     const note = model.random ? "Random weights: patterns mean nothing. " : "";
     controls.about.textContent =
-        `${note}${model.family}, ${model.resident_layers.length} layers, ` +
-        `${model.num_attention_heads} heads, rows of ${model.hidden_size}, ` +
+        `${note}${model.family}, ${sources.counted(model.resident_layers.length, "layer")}, ` +
+        `${sources.counted(model.num_attention_heads, "head")}, rows of ${model.hidden_size}, ` +
         `${sources.masksOf(model)}${cross}`;
     controls.layers.placeholder = `all: ${model.resident_layers.join(",")}`;
 }
@@ -333,13 +357,15 @@ function showPane(name) {
         button.setAttribute("aria-pressed", String(other === name));
     }
     controls.second.hidden = !["text", "capture", "rows"].includes(name);
+    controls.demo.hidden = name !== "sentence";
 }
 
 /** One line that says what is looked at. */
 function showSummary(source) {
     if (!source) return;
-    const { mark } = source;
-    fill(controls.looked, sources.factsOf(source), mark && el("span", { class: "mark" }, mark));
+    const { mark, next } = source;
+    fill(controls.looked, sources.factsOf(source), mark && el("span", { class: "mark" }, mark),
+        next && demos.expected(next));
 }
 
 /** A labelled control that stays in `controls`. */
@@ -358,7 +384,7 @@ function fileField(title, name, accept, which = name) {
 function pane(name, title, ...children) {
     const onclick = () => {
         showPane(name);
-        if (files[name]) choose(name);
+        if (files[name] || (name === "sentence" && controls.sentence.value)) choose(name);
         if (name === "session") listSessions();
     };
     const data = { testid: `input-kind-${name}` };
@@ -379,6 +405,32 @@ function modelFields() {
             onchange: () => set({ padding: controls.padding.value.trim() }) }),
     ];
 }
+
+/** The line with the sentence: it stands above the panel, since it is what the page opens with. */
+function sentenceLine() {
+    const typed = afterPause(() => controls.sentence.value.trim() !== "" && choose("sentence", { cell: "", area: "" }), 200);
+    const another = async () => {
+        controls.sentence.value = demos.nextExample(await demos.demo());
+        choose("sentence", firstHead(await demos.demo()));
+    };
+    const button = (text, testid, onclick) =>
+        el("button", { type: "button", data: { testid }, onclick }, text);
+    controls.sentence = el("input", { type: "text", spellcheck: "false", maxlength: 600,
+        "aria-label": "Sentence", data: { testid: "input-sentence" }, oninput: typed });
+    controls.demo = el("div", { class: "demo", hidden: true },
+        controls.sentence, button("Try another sentence", "another", another),
+        button("Your own model", "own-model", demos.ownModelDialog),
+        button("Your own numbers", "own-numbers", () => {
+            controls.details.open = true;
+            showPane("weights");
+        }));
+    pane("sentence", "Sentence", el("p", { class: "muted" },
+        "The small model demo reads the sentence above: attnd computes its attention, this page the rest."));
+    return controls.demo;
+}
+
+/** The head that an example is opened with. */
+const firstHead = ({ heads: [first] }) => ({ layer: first.layer, head: first.head, cell: "", area: "" });
 
 function textPane() {
     pane("text", "Text",
@@ -456,6 +508,7 @@ function encoderFields() {
 }
 
 function build() {
+    const line = sentenceLine();
     textPane();
     filePanes();
     weightsPane();
@@ -482,7 +535,8 @@ function build() {
         const first = !settled && stacked.matches;
         if (first || narrow.matches) close(source);
     });
-    fill(byId("input"), details);
+    fill(byId("input"), line, details);
+    panes.sentence.button.hidden = !models().some(({ name }) => name === "demo");
     showPane("text");
 }
 
@@ -496,7 +550,12 @@ async function listSessions() {
 }
 
 /** What a first visitor sees: an example at once where it costs little, else a button. */
-function offerExample() {
+async function offerExample() {
+    const shown = await demos.demo();
+    if (shown && settings().model === "") {
+        controls.sentence.value = shown.examples[0];
+        return choose("sentence", settings().head === "" ? firstHead(shown) : {});
+    }
     const model = models().find(({ name }) => name === settings().model) ?? models()[0];
     const small = model.weight_bytes <= SMALL;
     const show = () => {
@@ -528,7 +587,7 @@ function takeDrops() {
     });
 }
 
-const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session", "heads",
+const watched = ["model", "layers", "sentence", "text", "seed", "encoder", "capture", "session", "heads",
     "padding", ...Object.values(FILE_SETTINGS)];
 
 /** Makes the panel in #input, and shows what the address says, or an example. */

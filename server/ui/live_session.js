@@ -3,7 +3,8 @@
  *
  * The maps of a live session are the lines that its steps replied with, one below the other. What
  * the lines do not have (scores, statistics, heads switched off) is computed anew from the same
- * rows, without the session. The session ends when another source is looked at, or with the page.
+ * rows, without the session. The session stays while other sources are looked at, until the user ends
+ * it, it expires, or the page is left.
  */
 import { settings } from "./address.js";
 import { apiKey, client } from "./client.js";
@@ -226,22 +227,27 @@ export function panel(chosen) {
     token.addEventListener("keydown", (event) => event.key === "Enter" && type());
     const button = (text, testid, onclick) =>
         el("button", { type: "button", data: { testid }, onclick }, text);
-    sources.onSource((now) => {
-        if (source !== null && now !== source) end();
+    const back = button("Show it", "live-show", () => sources.use(source));
+    const tell = (now) => {
+        back.hidden = source === null || now === source;
         told.textContent = source
             ? `${source.queries} tokens in session ${source.session.sessionId}`
             : "Each row is one step through all layers, and a new line of every map.";
-    });
+    };
+    sources.onSource(tell);
+    tell(null);
     addEventListener("pagehide", () => end(true));
     return [
         button("Add the next row", "live-next", next),
         labelled("or a token, as a random row", token),
         button("Add it", "live-add", type),
         button("End the session", "live-end", guarded(() => {
-            const rows = source?.base;
+            const [rows, isShown] = [source?.base, source === sources.current()];
             end();
-            if (rows) sources.use(rows);
+            if (rows && isShown) sources.use(rows);
+            else tell(sources.current());
         })),
+        back,
         told,
     ];
 }

@@ -6,17 +6,23 @@
  * are not laid out (content-visibility). A pointer or the focus previews a head, a click opens it.
  */
 import { listen, set, settings } from "./address.js";
+import { shownText } from "./axes.js";
 import { canCombine, ways } from "./combined.js";
 import { hexOf, imageOf, inkOn, mapNamed, rgbOf, scaleOf } from "./colors.js";
 import { byId, el, fill, labelled, numberText, select } from "./dom.js";
 import { downloadFigure } from "./figure.js";
 import { groupOf, successors } from "./rows.js";
 import { current, onSource } from "./source.js";
-import { available, patterns, rangeOf, sorted, statistics, valueOf } from "./statistics.js";
+import { available, patternOf, patterns, rangeOf, sorted, statistics, tells,
+    valueOf } from "./statistics.js";
 import { run, showError } from "./status.js";
 
 const SIDE = 96; // cells of a thumbnail
 const AT_ONCE = 2; // calls in flight
+const SIZES = [12, 20, 32, 48, 72, 112, 168, 240]; // pixels of a thumbnail
+const MANY = 20; // heads of a layer, of which not each number has room
+const SHORT = { previous: "prev.", global: "glob.", positional: "pos.", focused: "focus", induction: "ind.",
+    bracket: "brkt." };
 
 let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
@@ -114,6 +120,8 @@ function take(layer, { attention_weights: maps, head_stats: stats }) {
             Object.assign(entry, { rows, columns });
             paint(entry);
         }
+        entry.pattern = source.encoder ? entry.stats.pattern
+            : patternOf(entry.stats, entry, source.keyLabels);
         describe(entry);
     }
 }
@@ -141,13 +149,15 @@ function describe(entry) {
         name = shownStatistic(),
         value = name ? valueOf(stats, name) : undefined;
     const shown = value === undefined ? null : numberText(value, 3);
+    const pattern = entry.pattern ?? "…";
+    button.dataset.pattern = pattern;
     Object.assign(button.dataset, { statistic: shown ? name : "", value: shown ? value : "" });
     const heard = (text) => el("span", { class: "visually-hidden" }, text);
     fill(
         entry.caption,
         heard(`${source.way ? source.headName(layer) : `layer ${layer} head ${head}`}, `),
         el("span", { class: "place", "aria-hidden": "true" }, placeOf(entry)),
-        el("span", { class: "pattern" }, stats?.pattern ?? "…"),
+        el("span", { class: "pattern", data: { short: SHORT[pattern] ?? pattern } }, pattern),
         shown && [heard(`, ${statistics[name].title} `), el("span", { class: "value" }, shown)],
     );
 }
@@ -178,22 +188,20 @@ function thumbnail(layer, head) {
 
 function openHead({ layer, head }) {
     const { layer: open } = settings();
-    const changes = { layer, head };
-    if (open !== String(layer))
-        Object.assign(changes, { off: "", window: "", softcap: "", causal: "" });
-    set(changes, { step: true });
+    set({ layer, head, ...(open === String(layer) ? {} : { off: "" }) }, { step: true });
     hidePreview();
     (document.querySelector('[data-testid="map"]') ?? byId("view")).focus();
 }
 
 // ---- Order --------------------------------------------------------------------------------------
 
-const passes = ({ stats }) => settings().filter === "" || stats?.pattern === settings().filter;
+const passes = ({ pattern }) => settings().filter === "" || pattern === settings().filter;
 
 /** A row of the grid: the heads of a layer, or all heads in the order of a statistic. */
 function gridRow(name, entries) {
     const cells = entries.map(({ button }) => el("div", { role: "gridcell" }, button));
-    const title = name && el("div", { role: "rowheader", class: "layer" }, name);
+    const heard = el("span", { class: "visually-hidden" }, "Layer ");
+    const title = name && el("div", { role: "rowheader", class: "layer" }, heard, name);
     return el("div", { role: "row", class: name ? "layer-row" : "flow-row" }, title, cells);
 }
 
@@ -207,7 +215,8 @@ function columnNames(count) {
     return el(
         "div",
         { role: "row", class: "layer-row names" },
-        el("div", { role: "columnheader", class: "layer" }, "Head"),
+        el("div", { role: "columnheader", class: "layer" },
+            el("span", { class: "visually-hidden" }, "Head")),
         names,
     );
 }
@@ -217,12 +226,13 @@ function place(order, byLayer) {
     const focusedButton = document.activeElement;
     const widest = Math.max(0, ...heads.map(({ head }) => head + 1));
     parts.grid.style.setProperty("--heads", String(widest));
+    parts.grid.classList.toggle("many", widest > MANY);
     if (byLayer)
         fill(
             parts.grid,
             columnNames(widest),
             source?.layers.map((layer) =>
-                gridRow(`Layer ${layer}`, order.filter((entry) => entry.layer === layer)),
+                gridRow(String(layer), order.filter((entry) => entry.layer === layer)),
             ),
         );
     else fill(parts.grid, gridRow(null, order));
@@ -328,7 +338,8 @@ function preview(entry) {
     if (!entry.stats) return;
     const canvas = el("canvas", { width: 1, height: 1 });
     paint({ ...entry, canvas });
-    const names = available(asked).filter((name) => valueOf(entry.stats, name) !== undefined);
+    const names = available(asked).filter((name) => valueOf(entry.stats, name) !== undefined
+        && tells(source, name));
     const row = (title, text, data = {}) =>
         el("tr", {}, el("th", { scope: "row" }, title), el("td", { data }, text));
     fill(
@@ -338,7 +349,7 @@ function preview(entry) {
         el(
             "table",
             {},
-            row("pattern", entry.stats.pattern),
+            row("pattern", entry.pattern),
             names.map((name) => {
                 const value = valueOf(entry.stats, name);
                 const { title } = statistics[name];
@@ -347,12 +358,43 @@ function preview(entry) {
         ),
     );
     parts.preview.hidden = false;
-    const place = entry.button.getBoundingClientRect(),
-        box = parts.preview.getBoundingClientRect();
-    const right = place.right + 8 + box.width <= innerWidth;
-    const left = right ? place.right + 8 : Math.max(4, place.left - 8 - box.width);
-    parts.preview.style.left = `${Math.min(left, innerWidth - box.width - 4)}px`;
-    parts.preview.style.top = `${Math.max(4, Math.min(place.top, innerHeight - box.height - 4))}px`;
+    putBeside(parts.preview, entry.button.getBoundingClientRect());
+}
+
+/** Puts the preview beside a thumbnail where it lies over the open head's map least. */
+function putBeside(preview, place) {
+    const { width, height } = preview.getBoundingClientRect(),
+        map = byId("view").querySelector(".head-body:not([hidden])")?.getBoundingClientRect();
+    const within = (at, size, most) => Math.max(4, Math.min(at, most - size - 4));
+    const overlap = ([left, top]) => {
+        const share = (from, size, begin, end) =>
+            Math.max(0, Math.min(from + size, end) - Math.max(from, begin));
+        const over = (box) => box ? share(left, width, box.left, box.right) *
+            share(top, height, box.top, box.bottom) : 0;
+        return over(map) + 4 * over(place);
+    };
+    const places = [[place.right + 8, place.top], [place.left - 8 - width, place.top],
+        [place.left, place.bottom + 8], [place.left, place.top - 8 - height],
+        [place.right - width, place.bottom + 8], [place.right - width, place.top - 8 - height]];
+    const [left, top] = places
+        .map(([x, y]) => [within(x, width, innerWidth), within(y, height, innerHeight)])
+        .reduce((best, one) => (overlap(one) < overlap(best) ? one : best));
+    Object.assign(preview.style, { left: `${left}px`, top: `${top}px` });
+}
+
+/** Thumbnails of the next size, or (0) as many beside one another as fit. */
+function resize(by) {
+    const width = parts.grid.querySelector(".thumbnail")?.getBoundingClientRect().width ?? 0;
+    const next = by > 0 ? SIZES.find((size) => size > width + 1)
+        : SIZES.findLast((size) => size < width - 1);
+    set({ size: by === 0 ? "" : (next ?? SIZES.at(by > 0 ? -1 : 0)) });
+}
+
+function showSize() {
+    const { size } = settings();
+    for (const name of ["--least", "--most"])
+        if (size === "") parts.grid.style.removeProperty(name);
+        else parts.grid.style.setProperty(name, `${Math.max(8, Number(size) || 8)}px`);
 }
 
 function hidePreview() {
@@ -363,13 +405,13 @@ function hidePreview() {
 
 /** What stands in the grid, for a file. */
 function figure() {
-    const { scale, colors, pool } = settings(),
+    const { scale, colors, pool, paper } = settings(),
         [byLayer, ...order] = grid,
         name = shownStatistic();
     const cell = (entry) => {
         const value = name ? valueOf(entry.stats, name) : undefined,
             note = value === undefined ? "" : ` ${numberText(value, 3)}`;
-        return { map: entry, name: placeOf(entry), note: `${entry.stats?.pattern ?? ""}${note}`,
+        return { map: entry, name: placeOf(entry), note: `${entry.pattern ?? ""}${note}`,
             scale: entry.values && scaleOf(scale, entry.values) };
     };
     const row = (layer) => ({ name: `Layer ${layer}`,
@@ -378,6 +420,8 @@ function figure() {
     const statistic = name ? `; below: ${statistics[name].title}` : "";
     return {
         title: `${source.model.name}: ${source.title}`,
+        caption: `Rows are queries, columns keys. Tokens: ${source.keyLabels.map(shownText).join(" ")}`,
+        paper,
         note: `0 to the largest weight of each map, ${scale}; cells: ${pool}${statistic}`,
         colors: mapNamed(colors, false),
         columns: byLayer ? Array.from({ length: widest }, (_, head) => columnName(head)) : [],
@@ -389,8 +433,18 @@ function figure() {
 function figureButton(form) {
     const onclick = () =>
         downloadFigure(form, figure()).catch((error) => showError("figure", error));
-    return el("button", { type: "button", onclick, data: { testid: `overview-${form}` } },
-        `All heads as ${form.toUpperCase()}`);
+    return el("button", { type: "button", onclick, data: { testid: `overview-${form}` },
+        "aria-label": `All heads as ${form.toUpperCase()}` }, form.toUpperCase());
+}
+
+/** The buttons that make thumbnails larger and smaller. */
+function sizeButtons() {
+    const button = (text, name, testid, by) => el("button", { type: "button", "aria-label": name,
+        data: { testid }, onclick: () => resize(by) }, text);
+    return el("span", { class: "segments", role: "group", "aria-label": "Size of the maps" },
+        button("−", "Smaller maps", "overview-smaller", -1),
+        button("+", "Larger maps", "overview-larger", 1),
+        button("Fit", "Fit: all heads beside one another", "overview-fit", 0));
 }
 
 // ---- Panel --------------------------------------------------------------------------------------
@@ -411,7 +465,7 @@ function titles(names) {
 /** The controls; those that need a statistic that was not asked for lack it. */
 function controls() {
     const { sort, color_by, filter, pool, scale, targets, ablate } = settings(),
-        names = titles(available(asked)),
+        names = titles(available(asked).filter((name) => tells(source, name))),
         focus = document.activeElement?.dataset.testid,
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
@@ -419,21 +473,13 @@ function controls() {
     const heads = select(Object.entries(ways).map(([way, { title }]) => [way, title]),
         source.way ?? "", (value) => set({ heads: value }),
         { disabled: !canCombine(source), data: { testid: "overview-heads" } });
+    const open = parts.controls.querySelector("details")?.open ?? false;
     fill(
         parts.controls,
-        labelled("Heads", heads),
         choice("Sort by", "overview-sort", [["layer", "layer"], ...names], sort, (value) =>
             set({ sort: value })),
         choice("Colour by", "overview-color", [["weights", "weights"], ...names], color_by,
             (value) => set({ color_by: value })),
-        choice("Pattern", "overview-filter",
-            [["", "all"], ...patterns.map((name) => [name, name])], filter,
-            (value) => set({ filter: value })),
-        choice("Scale", "overview-scale",
-            ["linear", "log", "rank"].map((name) => [name, name]), scale,
-            (value) => set({ scale: value })),
-        choice("Cells", "overview-pool", [["max", "maximum"], ["mean", "mean"]], pool,
-            (value) => set({ pool: value })),
         choice("Targets", "overview-targets", Object.entries(targetNames),
             own ? "positions" : targets,
             (value) => set({ targets: value === "positions" ? "0" : value })),
@@ -442,6 +488,16 @@ function controls() {
             data: { testid: "overview-positions" },
             onchange: (event) => set({ targets: event.target.value.trim() }),
         })) : null,
+        el("details", { open, class: "more" }, el("summary", {}, "More"), el("div", { class: "toolbar" },
+        labelled("Heads", heads),
+        choice("Pattern", "overview-filter",
+            [["", "all"], ...patterns.map((name) => [name, name])], filter,
+            (value) => set({ filter: value })),
+        choice("Scale", "overview-scale",
+            ["linear", "log", "rank"].map((name) => [name, name]), scale,
+            (value) => set({ scale: value })),
+        choice("Cells", "overview-pool", [["max", "maximum"], ["mean", "mean"]], pool,
+            (value) => set({ pool: value })),
         labelled("Importance of heads", el("input", {
             type: "checkbox",
             checked: ablate === "1",
@@ -449,6 +505,7 @@ function controls() {
             data: { testid: "overview-ablate" },
             onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
         })),
+        )),
     );
     if (focus) parts.controls.querySelector(`[data-testid="${focus}"]`)?.focus();
 }
@@ -470,6 +527,8 @@ function show(next) {
     source = next;
     parts.body.hidden = source === null;
     parts.title.textContent = source?.title ?? "All heads";
+    parts.mark.hidden = !source?.mark;
+    parts.mark.textContent = source?.mark?.split("; ")[0] ?? "";
     if (source === null) return;
     fill(parts.left, source.leftOut);
     if (!grown) build();
@@ -486,6 +545,7 @@ function changed(_, names) {
     if (has("sort", "color_by")) heads.forEach(describe);
     if (has("sort", "filter", "color_by", "colors")) arrange();
     if (has("layer", "head")) mark();
+    if (has("size")) showSize();
     if (has("pool", "scale", "targets", "ablate", "sort", "filter", "color_by")) controls();
 }
 
@@ -509,12 +569,15 @@ export function start() {
     parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
         data: { testid: "overview-preview" } });
     parts.title = el("h2");
+    parts.mark = el("span", { class: "mark", hidden: true });
     parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
     parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
         parts.unfinished,
-        el("p", { class: "toolbar" }, parts.count, parts.legend, figureButton("svg"),
-            figureButton("png")), parts.grid);
-    fill(byId("overview"), parts.title, parts.body, parts.preview);
+        el("p", { class: "toolbar overview-line" }, parts.count, parts.legend, sizeButtons(),
+            figureButton("svg"), figureButton("png")), parts.grid);
+    fill(byId("overview"), el("div", { class: "toolbar" }, parts.title, parts.mark), parts.body,
+        parts.preview);
+    showSize();
     onSource(show);
     listen(changed);
     show(current());

@@ -7,9 +7,11 @@
  */
 import { labelOf } from "./axes.js";
 import { hide, spansOf, viewersOf } from "./mask.js";
+import { patternOf } from "./statistics.js";
 
 export const MOST_BYTES = 8e6; // of a reply
 const MOST_SIDE = 8192; // of a bitmap
+const MOST_TOLD = 96; // rows and columns of a map whose cells tell a pattern
 const MOST_POOLED = 1024;
 const KEPT_BYTES = 8e6; // of rows
 const BLOCK_BYTES = 1e6; // of rows that are fetched at once, since each call computes all of them
@@ -80,6 +82,12 @@ export class Picture {
         return this.spec.bias_kv && column === this.keys ? "bias_kv" : "zero key";
     }
 
+    /** What the head does, once its statistics are there. */
+    get pattern() {
+        const { source, stats } = this;
+        return source.encoder ? stats?.pattern : patternOf(stats, this.weights, source.keyLabels);
+    }
+
     /** Whether a pair cannot be attended, by causality, window or padding; given weights that are
      *  not 0 were attended all the same. */
     isHidden(row, column) {
@@ -113,10 +121,17 @@ export class Picture {
         return tensor;
     }
 
-    /** Fetches the head's statistics, for which the daemon computes all heads. */
+    /** Fetches the head's statistics, for which the daemon computes all heads, and a small map's
+     *  weights, which tell its pattern; a head that is off has both all the same. */
     async fetchStats(signal) {
-        const asked = { ...this.fields, outputs: ["head_stats"], heads: [this.head], plain: true };
+        const { rows, columns, head } = this;
+        const { head_mask, ...fields } = this.fields;
+        const isSmall = Math.max(rows, columns) <= MOST_TOLD;
+        const outputs = isSmall ? ["head_stats", "attention_weights"] : ["head_stats"];
+        const asked = { ...fields, outputs, heads: [head], plain: true };
         const reply = await this.source.call(this.layer, asked, signal);
+        const values = reply.attention_weights?.data;
+        this.weights = values ? { values, rows, columns: values.length / rows } : null;
         this.stats = reply.head_stats.flat()[0];
         return this.stats;
     }

@@ -97,6 +97,18 @@ export function groupOf(name, tokens) {
     return [...new Set(within)].sort((a, b) => a - b);
 }
 
+/** For each token within brackets, and for the closing one, the innermost that is open; else -1. */
+export function brackets(tokens) {
+    const open = [];
+    return tokens.map((token, t) => {
+        const text = bare(token);
+        const target = open.at(-1) ?? -1;
+        if ("([{".includes(text)) open.push(t);
+        if (")]}".includes(text)) open.pop();
+        return target;
+    });
+}
+
 /**
  * For each token the position after its last earlier occurrence, which is what an induction head
  * looks at; -1 for a token that is new.

@@ -275,7 +275,10 @@ function chooseLayers(model, supply, encoder, wanted) {
     throw new InputError(`${supply.title} fits no layer: ${why || none}`);
 }
 
-const marks = (...supplied) => supplied.find((supply) => supply?.mark)?.mark ?? null;
+const RANDOM = "random weights: patterns mean nothing";
+
+const marks = (...supplied) =>
+    supplied.filter((supply) => supply?.mark).map(({ mark }) => mark).join("; ") || null;
 
 /** @returns {Uint8Array|null} 0 where a key is padding, by its text or the setting; or null */
 export function paddingOf(labels) {
@@ -302,7 +305,7 @@ export function paddingOf(labels) {
 export function rowsSource(model, supply, encoder = null, wanted = []) {
     return new RowsSource({
         title: encoder ? `${supply.title} over ${encoder.title}` : supply.title,
-        mark: marks(supply, encoder),
+        mark: marks({ mark: model.random && RANDOM }, supply, encoder),
         model,
         supply,
         encoder,
@@ -439,14 +442,17 @@ export async function lastKeySource(model, session) {
     });
 }
 
+/** @returns {string} "1 head", "2 heads" */
+export const counted = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+
 /** @returns {string} one line that says what a source is */
-export function factsOf({ title, model, layers, queries, keys }) {
-    const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
-    const over = `${count(queries, "row")} over ${count(keys, "key")}`;
-    const tokens = queries === keys ? count(keys, "token") : over;
-    const heads = count(specOf(model, layers[0]).num_attention_heads, "head");
-    const all = `${count(layers.length, "layer")} × ${heads}`;
-    return [title, `${model.name} (${model.family})`, all, tokens].join(" · ");
+export function factsOf({ title, told, model, layers, queries, keys }) {
+    const over = `${counted(queries, "row")} over ${counted(keys, "key")}`;
+    const tokens = queries === keys ? counted(keys, "token") : over;
+    const heads = counted(specOf(model, layers[0]).num_attention_heads, "head");
+    const all = `${counted(layers.length, "layer")} × ${heads}`;
+    return [told ? null : title, `${model.name} (${model.family})`, all, tokens]
+        .filter(Boolean).join(" · ");
 }
 
 // ---- The one that is looked at ------------------------------------------------------------------

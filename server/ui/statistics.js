@@ -5,6 +5,8 @@
  * maps that are in the page already.
  */
 
+import { brackets, successors } from "./rows.js";
+
 /** Statistics: title, and how to read it from an object of `head_stats`. */
 export const statistics = {
     entropy: { title: "entropy", unit: "nats" },
@@ -21,13 +23,44 @@ export const statistics = {
     group_hits: { title: "group hits", of: "group", read: (s) => s.groups?.[0].hits },
 };
 
-export const patterns = ["previous", "sink", "positional", "local", "focused", "global"];
+export const patterns = ["previous", "sink", "positional", "local", "focused", "global", "induction",
+    "bracket"];
+
+const LIFT = 0.5; // share of the weight from which a head has a pattern
+const MOST_CELLS = 96; // of a side of a map whose cells are single weights
+const FEWEST = 4; // rows with a target, or the text says nothing
+
+/** @returns {number} the mean weight of a map [rows, columns] on the targets of its rows */
+function onTargets({ values, rows, columns }, targets) {
+    const asked = [...targets.keys()].filter((row) => targets[row] >= 0 && row < rows);
+    if (asked.length < FEWEST) return 0;
+    return asked.reduce((sum, row) => sum + values[row * columns + targets[row]], 0) / asked.length;
+}
+
+/**
+ * What a head does: the daemon's pattern, or induction or bracket, which tokens tell.
+ * @param {{pattern: string}} stats
+ * @param {{values: ArrayLike<number>, rows: number, columns: number}|null} map of single weights
+ * @param {string[]} labels of queries and keys, which are the same tokens
+ */
+export function patternOf(stats, map, labels) {
+    if (!stats || ["previous", "sink"].includes(stats.pattern)) return stats?.pattern;
+    const exact = map?.values && map.rows === labels.length && map.columns >= labels.length;
+    if (!exact || map.rows > MOST_CELLS) return stats.pattern;
+    if (onTargets(map, successors(labels)) >= LIFT) return "induction";
+    return onTargets(map, brackets(labels)) >= LIFT ? "bracket" : stats.pattern;
+}
 
 /** @returns {number|undefined} a statistic of a head; undefined where it was not asked for */
 export function valueOf(stats, name) {
     if (!stats || !Object.hasOwn(statistics, name)) return undefined;
     const value = statistics[name].read ? statistics[name].read(stats) : stats[name];
     return typeof value === "number" ? value : undefined;
+}
+
+/** Whether a statistic tells something: of other tokens than its own a query's place says nothing. */
+export function tells(source, name) {
+    return !source.encoder || !["self", "previous", "local", "mean_distance"].includes(name);
 }
 
 /** @returns {string[]} statistics to show where `asked` are: "ablation", "target", "group" */

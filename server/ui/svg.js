@@ -7,6 +7,7 @@
  */
 import { fitted, labelPlaces } from "./axes.js";
 import { hexOf, inkOn, rgbOf } from "./colors.js";
+import { fittedNumber } from "./dom.js";
 
 export const MOST_CELLS = 200; // rows or columns that are drawn as rectangles
 
@@ -51,6 +52,11 @@ export function elementOf(tree) {
 // ---- Legend -----------------------------------------------------------------------------------
 
 const PARTS = 64;
+const WIDTHS = { ".": 0.32, "−": 0.84, "+": 0.84, "∞": 0.84 }; // of DejaVu Sans, in font sizes
+
+/** How wide a number is at most, in whichever sans-serif font: that of the widest usual one. */
+const widthOf = (text, size) =>
+    [...text].reduce((sum, letter) => sum + size * (WIDTHS[letter] ?? 0.64), 0);
 
 /** @returns {string} a tick's number, short */
 export function tickText(value) {
@@ -83,12 +89,14 @@ export function legend(scale, colors, width, ink) {
     );
     let last = -Infinity;
     const ticks = scale.ticks.map(({ unit, value }) => {
-        const x = begin + span * unit;
+        const at = begin + span * unit;
         const text = tickText(value);
-        if (x - last < 6 * text.length + 8) return null; // would touch the one before
-        last = x;
+        const half = widthOf(text, 11) / 2;
+        const x = Math.max(half, Math.min(width - half, at)); // at an end: within the picture
+        if (x - half < last + 6) return null; // would touch the one before
+        last = x + half;
         return [
-            svg("path", { d: `M${rounded(x)} 12v4`, stroke: ink }),
+            svg("path", { d: `M${rounded(at)} 12v4`, stroke: ink }),
             svg("text", { x, y: 28, "text-anchor": "middle", fill: ink }, text),
         ];
     });
@@ -106,6 +114,7 @@ const averageWidth = (text) => 6.2 * [...text].length; // of sans-serif at 11 un
 
 function cellsOf({ picture, area, scale, colors }, size) {
     const cells = [];
+    const measure = (text) => widthOf(text, 10);
     for (let row = area.row0; row < area.row1; row++)
         for (let column = area.column0; column < area.column1; column++) {
             const value = picture.valueAt(row, column);
@@ -114,7 +123,8 @@ function cellsOf({ picture, area, scale, colors }, size) {
             const y = (row - area.row0) * size;
             const fill = hexOf(colors, scale.unit(value));
             cells.push(svg("rect", { x, y, width: size, height: size, fill }));
-            if (size >= 34)
+            const number = size < 14 ? null : fittedNumber(value, size - 3, measure);
+            if (number !== null)
                 cells.push(
                     svg(
                         "text",
@@ -125,7 +135,7 @@ function cellsOf({ picture, area, scale, colors }, size) {
                             "font-size": 10,
                             fill: inkOn(rgbOf(colors, scale.unit(value))),
                         },
-                        tickText(value),
+                        number,
                     ),
                 );
         }
@@ -173,54 +183,79 @@ const longest = (label, begin, end) => {
     return Math.min(110, 6.2 * longest + 12);
 };
 
+/** @returns {string[]} text as lines of a width, of at most `most` lines */
+export function wrapped(text, width, measure, most = 4) {
+    const lines = [""];
+    for (const word of text.split(/ +/)) {
+        const longer = lines.at(-1) === "" ? word : `${lines.at(-1)} ${word}`;
+        if (measure(longer) <= width || lines.at(-1) === "") lines[lines.length - 1] = longer;
+        else lines.push(word);
+    }
+    const shown = lines.slice(0, most);
+    if (lines.length > most) shown.push(`${shown.pop()} …`);
+    return shown.map((line) => fitted(line, width, measure));
+}
+
+/** Widths of a figure in a paper: of the file, and in units of 1/96 inch, so that text has 8 points. */
+export const PAPERS = { one: ["85mm", 321], two: ["178mm", 673] };
+
 /**
- * A map as an SVG file.
- * @param {object} shown picture, area (whole numbers), scale, colors, title
+ * A map as an SVG file: with titles of its axes, and a caption.
+ * @param {object} shown picture, area (whole numbers), scale, colors, title; caption: text below;
+ *     paper: of PAPERS; data: text that the file carries along
  * @param {string} [image] data address of a picture of the cells, instead of rectangles
  * @returns {string}
  */
 export function mapSvg(shown, image) {
-    const { picture, area, scale, colors, title } = shown;
+    const { picture, area, scale, colors, title, caption = "", paper = "two", data } = shown;
+    const [printed, width] = PAPERS[paper] ?? PAPERS.two;
     const rows = area.row1 - area.row0;
     const columns = area.column1 - area.column0;
-    const size = Math.max(2, Math.min(36, 640 / Math.max(rows, columns)));
-    const left = longest((i) => picture.rowLabel(i), area.row0, area.row1);
-    const top = longest((i) => picture.columnLabel(i), area.column0, area.column1);
+    const left = longest((i) => picture.rowLabel(i), area.row0, area.row1) + 14;
+    const top = longest((i) => picture.columnLabel(i), area.column0, area.column1) + 14;
+    const room = width - left - 8 - (picture.sinks ? 26 : 0);
+    const size = Math.max(0.5, Math.min(36, room / columns, 640 / rows));
     const across = columns * size;
     const down = rows * size;
-    const bar = Math.max(180, Math.min(across, 320));
     const sinks = sinkColumn(shown, size, across + 8);
-    const width = left + Math.max(across + (sinks.length > 0 ? 26 : 0), bar) + 16;
-    const height = top + down + 70;
+    const lines = [title, ...caption.split("\n")].flatMap((text) =>
+        text === "" ? [] : wrapped(text, width - 16, averageWidth));
+    const height = top + down + 50 + 14 * lines.length;
     const cells = image
         ? svg("image", { width: across, height: down, preserveAspectRatio: "none", href: image })
         : cellsOf(shown, size);
+    const middle = { "text-anchor": "middle", "font-weight": "bold" };
     return `<?xml version="1.0" encoding="UTF-8"?>\n${textOf(
         svg(
             "svg",
             {
                 xmlns: "http://www.w3.org/2000/svg",
-                width,
-                height,
+                width: printed,
+                height: `${((parseFloat(printed) * height) / width).toFixed(1)}mm`,
                 viewBox: `0 0 ${rounded(width)} ${rounded(height)}`,
                 "font-family": "sans-serif",
                 "font-size": 11,
             },
             svg("title", {}, title),
+            data ? svg("metadata", {}, data) : null,
             svg("rect", { width, height, fill: "#ffffff" }),
-            svg("text", { x: 8, y: height - 8 }, title),
+            lines.map((line, i) =>
+                svg("text", { x: 8, y: height - 8 - 14 * (lines.length - 1 - i) }, line)),
             svg(
                 "g",
                 { transform: `translate(${rounded(left)} ${rounded(top)})` },
+                svg("text", { x: across / 2, y: 12 - top, ...middle }, "key"),
+                svg("text", { transform: `translate(${rounded(12 - left)} ${rounded(down / 2)}) rotate(-90)`,
+                    ...middle }, "query"),
                 svg("rect", { width: across, height: down, fill: "#e4e4e4" }),
                 cells,
                 svg("rect", { width: across, height: down, fill: "none", stroke: "#808080" }),
                 svg("g", { "shape-rendering": "crispEdges" }, sinks),
-                sideLabels(shown, size, left, top),
+                sideLabels(shown, size, left - 14, top - 14),
                 svg(
                     "g",
-                    { transform: `translate(-14 ${rounded(down + 14)})` },
-                    legend(scale, colors, bar + 28, "#000000"),
+                    { transform: `translate(-14 ${rounded(down + 10)})` },
+                    legend(scale, colors, Math.min(348, Math.max(200, across + 28)), "#000000"),
                 ),
             ),
         ),

@@ -1,4 +1,5 @@
-/* ui.c: the files of the attention viewer, those of server/ui/ and the client in clients/js/.
+/* ui.c: the files of the attention viewer: those of server/ui/, the client in clients/js/ and the
+ * demonstration model in examples/demo/.
  *
  * The Makefile compresses and lists them: it defines SRV_UI_FILES(X), an X(number, name, path) for
  * each, `path` being that of its compressed form. */
@@ -24,6 +25,8 @@ static const struct {
     {".mjs", "text/javascript; charset=utf-8"},
     {".css", "text/css; charset=utf-8"},
     {".svg", "image/svg+xml"},
+    {".json", "application/json"},
+    {".safetensors", "application/octet-stream"},
 };
 
 static const char *type_of(const char *name)

@@ -8,12 +8,9 @@
 #include "wire/call.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#include "base/id.h"
-
-enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM };
-#define ANY_BODY (ATTEND | DECODE | ITEM)
+enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, SEQUENCE = SRV_CALL_SEQUENCE };
+#define ANY_BODY (ATTEND | DECODE | SEQUENCE)
 
 #define NAME_SIZE 32  /* of a member's name; a longer one is shortened and matches no field */
 #define PARAM_SIZE 64 /* "sequences[", an index, "]." and a name */
@@ -22,7 +19,7 @@ enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM 
 static const char *full_name(char out[PARAM_SIZE], const struct srv_call_reader *r,
                              const char *name)
 {
-    if (r->kind != ITEM)
+    if (r->kind != SEQUENCE)
         return name;
     srv_field_path(out, PARAM_SIZE, r->prefix, name);
     return out;
@@ -168,7 +165,7 @@ static bool see(struct srv_call_reader *r, const struct srv_field *field)
 }
 
 /* Counts a field as given, and returns its place. */
-static void *give(struct srv_call_reader *r, const struct srv_field *field)
+static void *mark_given(struct srv_call_reader *r, const struct srv_field *field)
 {
     char *in = struct_of(r, field);
     r->given |= UINT64_C(1) << (field - srv_fields);
@@ -177,16 +174,16 @@ static void *give(struct srv_call_reader *r, const struct srv_field *field)
     return in + field->offset;
 }
 
-void *srv_call_take(struct srv_call_reader *r, const struct srv_field *field)
+void *srv_call_accept(struct srv_call_reader *r, const struct srv_field *field)
 {
-    return see(r, field) ? give(r, field) : NULL;
+    return see(r, field) ? mark_given(r, field) : NULL;
 }
 
 void srv_call_read_field(struct srv_call_reader *r, const struct srv_field *field)
 {
     char param[PARAM_SIZE];
     if (see(r, field) && !srv_json_null(r->json))
-        read_value(give(r, field), r, field, full_name(param, r, field->name));
+        read_value(mark_given(r, field), r, field, full_name(param, r, field->name));
 }
 
 /* Fails on the name of a field that this kind of body cannot have. */
@@ -305,24 +302,24 @@ static void read_fields(struct srv_call_reader *r)
     }
 }
 
-static void read_item(struct srv_call_reader *parent, size_t index)
+static void read_sequence(struct srv_call_reader *parent, size_t index)
 {
     char prefix[PARAM_SIZE];
-    struct srv_call_reader item = *parent;
-    item.rows = &parent->call->sequences[index];
-    item.kind = ITEM;
-    item.seen = item.given = 0;
+    struct srv_call_reader sequence = *parent;
+    sequence.rows = &parent->call->sequences[index];
+    sequence.kind = SEQUENCE;
+    sequence.seen = sequence.given = 0;
     snprintf(prefix, sizeof prefix, "sequences[%zu]", index);
-    item.prefix = prefix;
-    *item.rows = default_rows;
-    srv_json_begin_object(item.json, prefix);
-    read_fields(&item);
-    check(&item);
+    sequence.prefix = prefix;
+    *sequence.rows = default_rows;
+    srv_json_begin_object(sequence.json, prefix);
+    read_fields(&sequence);
+    check(&sequence);
 }
 
 /* Makes room for one more item.  The room at least doubles; the items move, but not their strings
  * and tensors. */
-static bool reserve_item(struct srv_call_reader *r, size_t *capacity)
+static bool reserve_sequence(struct srv_call_reader *r, size_t *capacity)
 {
     struct srv_call *call = r->call;
     if (call->num_sequences < *capacity)
@@ -347,8 +344,8 @@ static void read_sequences(struct srv_call_reader *r)
         if (call->num_sequences == r->max_sequences)
             srv_json_fail(r->json, SRV_E_TOO_COMPLEX, "sequences", "has more than %zu items",
                           r->max_sequences);
-        else if (reserve_item(r, &capacity))
-            read_item(r, call->num_sequences++);
+        else if (reserve_sequence(r, &capacity))
+            read_sequence(r, call->num_sequences++);
     if (call->num_sequences == 0)
         fail(r, SRV_E_INVALID_VALUE, "sequences", "is empty");
 }

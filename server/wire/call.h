@@ -7,7 +7,6 @@
 #ifndef SRV_CALL_H
 #define SRV_CALL_H
 
-#include "attn.h"
 #include "wire/tensor.h"
 
 enum srv_output {
@@ -78,7 +77,7 @@ struct srv_call {
 enum srv_call_kind {
     SRV_CALL_ATTEND = 1 << 0,
     SRV_CALL_DECODE = 1 << 1,
-    SRV_CALL_ITEM = 1 << 2, /* not for srv_call_read */
+    SRV_CALL_SEQUENCE = 1 << 2, /* not for srv_call_read */
 };
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
@@ -216,12 +215,12 @@ void srv_call_begin(struct srv_call_reader *out, struct srv_call *call, struct s
 
 /* The field's place, which the caller fills; the field counts as given.  NULL where the field has
  * occurred before. */
-void *srv_call_take(struct srv_call_reader *reader, const struct srv_field *field);
+void *srv_call_accept(struct srv_call_reader *reader, const struct srv_field *field);
 
 /* Reads the next value into the field's place; null counts as left out. */
 void srv_call_read_field(struct srv_call_reader *reader, const struct srv_field *field);
 
-/* Sets session_id, which has been taken, to what must be an id. */
+/* Sets session_id, which was accepted, to what must be an id. */
 void srv_call_set_id(struct srv_call_reader *reader, char *id, const char *param);
 
 /* Adds an output to those asked for. */

@@ -3,20 +3,18 @@
  * An added field needs no other place than its row to be read, and stands in /openapi.json. */
 #include "wire/call.h"
 
-#include <string.h>
+#include "basics/mem.h"
 
-enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM };
-#define ALL (ATTEND | DECODE | ITEM)
-#define COUNT(list) (sizeof(list) / sizeof(list)[0])
-
+enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, SEQUENCE = SRV_CALL_SEQUENCE };
+#define ALL (ATTEND | DECODE | SEQUENCE)
 /* ---- Choices --------------------------------------------------------------------------------- */
 
 static const char *const stage_names[] = {
     [ATTN_STAGE_RAW] = "raw", [ATTN_STAGE_SOFTCAP] = "softcap", [ATTN_STAGE_MASKED] = "masked"};
-static const struct srv_choice score_stages = {"ScoreStage", stage_names, COUNT(stage_names)};
+static const struct srv_choice score_stages = {"ScoreStage", stage_names, ATTN_COUNT(stage_names)};
 
 static const char *const pool_names[] = {[ATTN_POOL_MAX] = "max", [ATTN_POOL_MEAN] = "mean"};
-static const struct srv_choice pool_types = {"PoolType", pool_names, COUNT(pool_names)};
+static const struct srv_choice pool_types = {"PoolType", pool_names, ATTN_COUNT(pool_names)};
 
 static const struct srv_choice map_datatypes = {"MapDatatype", srv_map_datatypes,
                                                 SRV_MAP_DATATYPES};
@@ -76,7 +74,7 @@ const struct srv_field *srv_field_first(uint64_t fields)
 const struct srv_call_rule srv_call_rules[] = {
     /* Beside `sequences` a body has fields of the call only: fields of rows are in the items. */
     {DECODE, F(sequences), .excludes = OF_ROWS},
-    {DECODE | ITEM, .unless = F(sequences), .needs = F(session_id)},
+    {DECODE | SEQUENCE, .unless = F(sequences), .needs = F(session_id)},
 
     /* Rows are given as hidden_states, or as query, key and value, which are projected already:
      * attention without a layer.  A session without weights has layers too. */
@@ -128,7 +126,7 @@ const struct srv_call_rule srv_call_rules[] = {
     {ALL, F(top_k), .excludes = F(pool) | F(map_datatype)},
     {ALL, F(pool_type), .needs = F(pool)},
 };
-const size_t srv_call_rule_count = COUNT(srv_call_rules);
+const size_t srv_call_rule_count = ATTN_COUNT(srv_call_rules);
 
 /* ---- Outputs --------------------------------------------------------------------------------- */
 

@@ -6,19 +6,16 @@
  * I/O worker serves other requests. */
 #include "wire/coding.h"
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <zlib.h>
 
 #include "basics/mem.h"
-#include "config/bounds.h"
 #include "wire/request.h"
 
-#define FIRST_ROOM 4096                  /* bytes: least room for output */
-#define INPUT_PIECE ((size_t)1 << 20)    /* bytes that zlib is given in one call */
-#define EXPANDED_PIECE ((size_t)1 << 20) /* bytes that zlib may write in one call: bodies */
-#define CODED_PIECE ((size_t)64 << 10)   /* likewise: replies */
+#define FIRST_CAPACITY 4096              /* bytes: least room for output */
+#define INPUT_CHUNK ((size_t)1 << 20)    /* bytes that zlib is given in one call */
+#define EXPANDED_CHUNK ((size_t)1 << 20) /* bytes that zlib may write in one call: bodies */
+#define CODED_CHUNK ((size_t)64 << 10)   /* likewise: replies */
 #define LEVEL 1                          /* text of numbers hardly gets shorter at higher ones */
 
 static const struct {
@@ -46,7 +43,7 @@ struct expansion {
 
 static enum srv_error_code grow(struct expansion *e)
 {
-    size_t capacity = attn_min(e->capacity > 0 ? 2 * e->capacity : FIRST_ROOM, e->most + 1);
+    size_t capacity = attn_min(e->capacity > 0 ? 2 * e->capacity : FIRST_CAPACITY, e->most + 1);
     char *out = NULL;
     if (e->limits->grant == NULL || e->limits->grant(e->limits->context, capacity - e->capacity))
         out = realloc(e->out, capacity + 1);
@@ -87,14 +84,14 @@ static enum srv_error_code expand(struct expansion *e)
         if (srv_cancel_ask(&e->limits->cancel, e->error) != SRV_OK ||
             (e->length == e->capacity && grow(e) != SRV_OK))
             return e->error->code;
-        const size_t given = attn_min(e->in, INPUT_PIECE);
-        const size_t room = attn_min(e->capacity - e->length, EXPANDED_PIECE);
+        const size_t given = attn_min(e->in, INPUT_CHUNK);
+        const size_t space = attn_min(e->capacity - e->length, EXPANDED_CHUNK);
         e->z.avail_in = (uInt)given;
         e->z.next_out = (Bytef *)e->out + e->length;
-        e->z.avail_out = (uInt)room;
+        e->z.avail_out = (uInt)space;
         status = inflate(&e->z, Z_NO_FLUSH);
         e->in -= given - e->z.avail_in;
-        e->length += room - e->z.avail_out;
+        e->length += space - e->z.avail_out;
         if (e->length > e->most)
             return fail_large(e);
         if (status != Z_OK && status != Z_STREAM_END)
@@ -131,12 +128,11 @@ enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding c
     return SRV_OK;
 }
 
-static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
-
 enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most,
                                         const struct srv_cancel *cancel, struct srv_error *error)
 {
-    struct srv_decompress_limits limits = {.most = most, .grant = charge, .context = request};
+    struct srv_decompress_limits limits = {
+        .most = most, .grant = srv_request_charge, .context = request};
     char *body;
     size_t length;
     if (request->coding == SRV_IDENTITY)
@@ -184,17 +180,17 @@ static struct srv_compressor *new_compressor(struct srv_request *request)
 static int compress_piece(struct srv_compressor *c, struct srv_request *request)
 {
     struct srv_buffer *out = &c->out;
-    size_t given = attn_min(c->left, INPUT_PIECE);
-    size_t room = attn_min(out->limit - out->length, CODED_PIECE);
-    char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
-    if (to == NULL || room == 0)
+    size_t given = attn_min(c->left, INPUT_CHUNK);
+    size_t space = attn_min(out->limit - out->length, CODED_CHUNK);
+    char *to = srv_request_charge(request, space) ? srv_buffer_reserve(out, space) : NULL;
+    if (to == NULL || space == 0)
         return Z_BUF_ERROR;
     c->z.avail_in = (uInt)given;
     c->z.next_out = (Bytef *)to;
-    c->z.avail_out = (uInt)room;
+    c->z.avail_out = (uInt)space;
     int status = deflate(&c->z, given == c->left ? Z_FINISH : Z_NO_FLUSH);
     c->left -= given - c->z.avail_in;
-    out->length += room - c->z.avail_out;
+    out->length += space - c->z.avail_out;
     return status;
 }
 

@@ -6,11 +6,7 @@
 #ifndef SRV_CODING_H
 #define SRV_CODING_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "base/cancel.h"
-#include "base/errors.h"
 
 enum srv_coding { SRV_IDENTITY, SRV_GZIP, SRV_DEFLATE };
 

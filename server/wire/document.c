@@ -3,8 +3,6 @@
 
 #include "attn_json.h"
 
-#include <string.h>
-
 #include "base/nearest.h"
 
 /* With 16 digits a tenth prints as 0.1, and no double is off by more than its last bit. */
@@ -155,16 +153,16 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_tab
     return SRV_OK;
 }
 
-enum srv_error_code srv_document_item(void *out, const struct srv_document_field *list, size_t i,
-                                      json_t *item, struct srv_error *error)
+enum srv_error_code srv_document_entry(void *out, const struct srv_document_field *list, size_t i,
+                                       json_t *item, struct srv_error *error)
 {
     struct srv_error cause = {0};
-    char place[32], param[sizeof cause.param];
+    char path[32], param[sizeof cause.param];
     if (srv_document_fields(out, list->items, item, &cause) == SRV_OK)
         return SRV_OK;
-    snprintf(place, sizeof place, "%s[%zu]", list->name, i);
-    srv_field_path(param, sizeof param, place, cause.param);
-    return srv_fail(error, cause.code, param, "%s: %s", place, cause.message);
+    snprintf(path, sizeof path, "%s[%zu]", list->name, i);
+    srv_field_path(param, sizeof param, path, cause.param);
+    return srv_fail(error, cause.code, param, "%s: %s", path, cause.message);
 }
 
 /* Drops the document where `result`, jansson's, is an error. */

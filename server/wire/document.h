@@ -75,8 +75,8 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_tab
 
 /* Fills *out from the object number i of a list of that field, likewise; errors name the field
  * "fork[3].length". */
-enum srv_error_code srv_document_item(void *out, const struct srv_document_field *list, size_t i,
-                                      json_t *item, struct srv_error *error);
+enum srv_error_code srv_document_entry(void *out, const struct srv_document_field *list, size_t i,
+                                       json_t *item, struct srv_error *error);
 
 /* Reads a body that may have tensors, in both forms of /decode: those that the table has become
  * members of *out, with elements in the arena or in the body; the rest is *document, as

@@ -1,15 +1,14 @@
 /* document_tensors.c: the tensors of a document's body, which are read straight into floats, and
  * the rest of the body, which becomes a tree as any document. */
-#include <string.h>
 
 #include "wire/document.h"
 
 #define NAME_SIZE 32 /* of a member's name; a longer one is shortened and is no tensor's */
 
-/* The body while tensors are taken out of it. */
-struct taking {
+/* The body while it is split into tensors and the rest. */
+struct splitter {
     struct srv_source source;
-    const char *kept; /* up to which the body has been taken or copied */
+    const char *kept; /* up to which the body has been read or copied */
     char *rest;       /* [SRV_MAX_DOCUMENT_BYTES + 1], the body without its tensors */
     size_t length;    /* of rest; SIZE_MAX: too long */
 };
@@ -24,7 +23,7 @@ static const struct srv_document_field *find_tensor(const struct srv_document_ta
     return NULL;
 }
 
-static void append(struct taking *body, const char *text, size_t length)
+static void append(struct splitter *body, const char *text, size_t length)
 {
     if (body->length > SRV_MAX_DOCUMENT_BYTES || length > SRV_MAX_DOCUMENT_BYTES - body->length) {
         body->length = SIZE_MAX;
@@ -36,7 +35,7 @@ static void append(struct taking *body, const char *text, size_t length)
 }
 
 /* Reads the tensor that is the next value; `true` stands for it in the rest. */
-static void take_tensor(void *out, struct taking *body, const struct srv_document_field *field)
+static void read_tensor(void *out, struct splitter *body, const struct srv_document_field *field)
 {
     append(body, body->kept, (size_t)(body->source.json.at - body->kept));
     append(body, "true", 4);
@@ -45,7 +44,7 @@ static void take_tensor(void *out, struct taking *body, const struct srv_documen
     body->kept = body->source.json.at;
 }
 
-static void take_tensors(void *out, struct taking *body, const struct srv_document_table *table)
+static void read_tensors(void *out, struct splitter *body, const struct srv_document_table *table)
 {
     char name[NAME_SIZE];
     struct srv_json *json = &body->source.json;
@@ -54,7 +53,7 @@ static void take_tensors(void *out, struct taking *body, const struct srv_docume
     while (srv_json_next_member(json, name, sizeof name)) {
         const struct srv_document_field *field = find_tensor(table, name);
         if (field != NULL && srv_json_peek(json) != SRV_JSON_NULL)
-            take_tensor(out, body, field);
+            read_tensor(out, body, field);
         else
             srv_json_skip(json);
     }
@@ -65,13 +64,13 @@ enum srv_error_code srv_document_read_tensors(json_t **document, void *out,
                                               const struct srv_body *source,
                                               struct srv_arena *arena, struct srv_error *error)
 {
-    struct taking body = {.kept = source->json,
-                          .rest = srv_arena_alloc(arena, 1, SRV_MAX_DOCUMENT_BYTES + 1)};
+    struct splitter body = {.kept = source->json,
+                            .rest = srv_arena_alloc(arena, 1, SRV_MAX_DOCUMENT_BYTES + 1)};
     if (body.rest == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the body");
     srv_source_init(&body.source, source, arena, error);
     if (source->json_length > 0)
-        take_tensors(out, &body, table);
+        read_tensors(out, &body, table);
     if (error->code != SRV_OK)
         return error->code;
     append(&body, body.kept, (size_t)(source->json + source->json_length - body.kept));

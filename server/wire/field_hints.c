@@ -4,7 +4,6 @@
 #include "wire/call.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/nearest.h"
 

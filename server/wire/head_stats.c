@@ -4,8 +4,6 @@
  * keys once however many groups there are. */
 #include "wire/outputs.h"
 
-#include <string.h>
-
 #include "base/number.h"
 
 /* ---- Reading ---- */

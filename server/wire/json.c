@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistr.h>
 
-#include "base/id.h"
 #include "base/nearest.h"
 #include "base/number.h"
 
@@ -245,13 +244,13 @@ static bool read_string(char *out, size_t size, size_t *length, struct srv_json 
     while (json->at == json->end || *json->at != '"') {
         char character[4];
         const char *from = json->at;
-        size_t room = kept == *length ? size - 1 - kept : 0;
-        size_t bytes = count_plain(from, json->end), fit = bytes < room ? bytes : room;
+        size_t left = kept == *length ? size - 1 - kept : 0;
+        size_t bytes = count_plain(from, json->end), fit = bytes < left ? bytes : left;
         json->at += bytes;
         if (bytes == 0) {
             from = character;
             bytes = read_character(character, json);
-            fit = bytes <= room ? bytes : 0;
+            fit = bytes <= left ? bytes : 0;
         }
         if (bytes == 0)
             return false;

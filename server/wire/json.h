@@ -7,12 +7,8 @@
 #ifndef SRV_JSON_H
 #define SRV_JSON_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/arena.h"
 #include "base/cancel.h"
-#include "base/errors.h"
 #include "config/bounds.h"
 
 struct srv_json {

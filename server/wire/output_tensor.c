@@ -5,7 +5,7 @@
 #include "basics/half_float.h"
 #include "wire/tensor.h"
 
-#define PIECE ((size_t)4096) /* numbers converted at a time */
+#define CHUNK ((size_t)4096) /* numbers converted at a time */
 #define LANES ((size_t)8)    /* chains of a reduction, so that a vector holds some of them */
 
 const char *const srv_map_datatypes[SRV_MAP_DATATYPES] = {
@@ -125,14 +125,14 @@ void srv_output_write_ranges(struct srv_buffer *out, const struct srv_output_ten
 static void write_fp16(struct srv_buffer *out, const float *numbers, size_t count)
 {
     const float most = 65504; /* unless a number is infinite */
-    uint16_t piece[PIECE];
+    uint16_t chunk[CHUNK];
     for (size_t first = 0, n; first < count; first += n) {
-        n = count - first < PIECE ? count - first : PIECE;
+        n = count - first < CHUNK ? count - first : CHUNK;
         for (size_t i = 0; i < n; i++) {
             const float x = numbers[first + i];
-            piece[i] = attn_float_to_f16(isinf(x) ? x : fminf(fmaxf(x, -most), most));
+            chunk[i] = attn_float_to_f16(isinf(x) ? x : fminf(fmaxf(x, -most), most));
         }
-        srv_buffer_append(out, (const char *)piece, n * sizeof piece[0]);
+        srv_buffer_append(out, (const char *)chunk, n * sizeof chunk[0]);
     }
 }
 
@@ -141,12 +141,12 @@ static void write_uint8(struct srv_buffer *out, const float *map, size_t count)
     const struct srv_map_range range = srv_map_range(map, count);
     const double minimum = (double)range.minimum, width = (double)range.maximum - minimum;
     const double scale = width > 0 ? 255 / width : 0;
-    uint8_t piece[PIECE];
+    uint8_t chunk[CHUNK];
     for (size_t first = 0, n; first < count; first += n) {
-        n = count - first < PIECE ? count - first : PIECE;
+        n = count - first < CHUNK ? count - first : CHUNK;
         for (size_t i = 0; i < n; i++)
-            piece[i] = (uint8_t)(int)(((double)map[first + i] - minimum) * scale + 0.5);
-        srv_buffer_append(out, (const char *)piece, n);
+            chunk[i] = (uint8_t)(int)(((double)map[first + i] - minimum) * scale + 0.5);
+        srv_buffer_append(out, (const char *)chunk, n);
     }
 }
 

@@ -5,8 +5,6 @@
  * by that table, so that a request is charged for exactly the outputs that are written. */
 #include "wire/outputs.h"
 
-#include <string.h>
-
 #include "base/number.h"
 #include "wire/v2.h"
 

@@ -3,7 +3,6 @@
 #ifndef SRV_OUTPUTS_H
 #define SRV_OUTPUTS_H
 
-#include "base/buffer.h"
 #include "wire/request.h"
 #include "wire/shapes.h"
 

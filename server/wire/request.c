@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "wire/inputs.h"
 #include "wire/route.h"
 #include "wire/v2.h"
 
@@ -22,22 +23,22 @@ static bool is_probe(const struct srv_request *request)
 }
 
 /* The bytes that requests of this request's client hold together; NULL where nobody counts. */
-static atomic_size_t *held_by_client(struct srv_request *request)
+static atomic_size_t *client_counter(struct srv_request *request)
 {
     struct srv_account *account = request->key.account;
     if (account != NULL && !is_probe(request))
         return &account->used[SRV_QUOTA_IN_FLIGHT];
-    return request->held != NULL ? &request->held[is_probe(request)] : NULL;
+    return request->client_bytes != NULL ? &request->client_bytes[is_probe(request)] : NULL;
 }
 
 static void return_to_client(struct srv_request *request, size_t bytes)
 {
-    atomic_size_t *held = held_by_client(request);
-    if (held != NULL)
-        atomic_fetch_sub(held, bytes);
+    atomic_size_t *client_bytes = client_counter(request);
+    if (client_bytes != NULL)
+        atomic_fetch_sub(client_bytes, bytes);
 }
 
-static size_t share_of(const struct srv_request *request)
+static size_t client_limit(const struct srv_request *request)
 {
     return is_probe(request) ? SRV_PROBE_BYTES : request->limits->max_client_in_flight_bytes;
 }
@@ -48,25 +49,28 @@ static bool has_quota(const struct srv_request *request)
            srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT) != SRV_NO_QUOTA;
 }
 
-static bool take_of_client(struct srv_request *request, size_t bytes)
+static bool charge_client(struct srv_request *request, size_t bytes)
 {
-    atomic_size_t *held = held_by_client(request);
-    request->over_quota = request->over_share = false;
+    atomic_size_t *client_bytes = client_counter(request);
+    size_t alone = request->charged; /* the counter while no other request of the client has any */
+    request->over_quota = request->over_client_limit = false;
     if (has_quota(request))
-        request->over_quota =
-            !srv_account_take(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes, 0);
-    else if (held != NULL)
-        request->over_share =
-            !srv_budget_take_share(held, request->charged, bytes, share_of(request));
-    return !request->over_quota && !request->over_share;
+        request->over_quota = !srv_account_charge(request->key.account, SRV_QUOTA_IN_FLIGHT, bytes);
+    else if (client_bytes != NULL)
+        request->over_client_limit =
+            !srv_charge(client_bytes, bytes, client_limit(request)) &&
+            !atomic_compare_exchange_strong(client_bytes, &alone, alone + bytes);
+    return !request->over_quota && !request->over_client_limit;
 }
 
-/* The client's part is taken first: what is refused there never stands in the way of others. */
-bool srv_request_charge(struct srv_request *request, size_t bytes)
+/* The client is charged first: what is refused there never stands in the way of others. */
+bool srv_request_charge(void *context, size_t bytes)
 {
-    if (!take_of_client(request, bytes))
+    struct srv_request *request = context;
+    const size_t limit = request->in_flight->limit + (is_probe(request) ? SRV_PROBE_BYTES : 0);
+    if (!charge_client(request, bytes))
         return false;
-    if (!srv_budget_take(request->in_flight, bytes, is_probe(request) ? SRV_PROBE_BYTES : 0)) {
+    if (!srv_charge(&request->in_flight->used, bytes, limit)) {
         return_to_client(request, bytes);
         return false;
     }
@@ -74,19 +78,19 @@ bool srv_request_charge(struct srv_request *request, size_t bytes)
     return true;
 }
 
-bool srv_request_share_allows(struct srv_request *request, size_t bytes)
+bool srv_request_client_allows(struct srv_request *request, size_t bytes)
 {
-    atomic_size_t *held = held_by_client(request);
-    size_t share = share_of(request);
-    size_t now = held != NULL ? atomic_load(held) : 0;
-    request->over_share = held != NULL && !has_quota(request) && now != request->charged &&
-                          (bytes > share || now > share - bytes);
-    return !request->over_share;
+    atomic_size_t *client_bytes = client_counter(request);
+    size_t most = client_limit(request);
+    size_t now = client_bytes != NULL ? atomic_load(client_bytes) : 0;
+    request->over_client_limit = client_bytes != NULL && !has_quota(request) &&
+                                 now != request->charged && (bytes > most || now > most - bytes);
+    return !request->over_client_limit;
 }
 
 void srv_request_uncharge(struct srv_request *request)
 {
-    srv_budget_return(request->in_flight, request->charged);
+    atomic_fetch_sub(&request->in_flight->used, request->charged);
     return_to_client(request, request->charged);
     request->charged = 0;
 }
@@ -114,6 +118,7 @@ void srv_request_release(struct srv_request *request)
     free_body(request);
     request->body = NULL;
     request->job = NULL;
+    srv_inputs_release(request);
     srv_arena_fini(&request->arena);
 }
 
@@ -154,7 +159,7 @@ static void refuse_client(const struct srv_request *request, struct srv_error *e
         srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
     else
         srv_fail(error, SRV_E_OUT_OF_MEMORY, name, "requests of this %s hold what %s grants, %zu",
-                 by_key ? "API key" : "address", name, share_of(request));
+                 by_key ? "API key" : "address", name, client_limit(request));
 }
 
 void srv_reply_write_tag(char out[SRV_TAG_SIZE], const struct srv_reply *reply)
@@ -166,7 +171,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
 {
     struct srv_reply *reply = &request->reply;
     struct srv_error refusal;
-    if (error->code == SRV_E_OUT_OF_MEMORY && (request->over_quota || request->over_share)) {
+    if (error->code == SRV_E_OUT_OF_MEMORY && (request->over_quota || request->over_client_limit)) {
         refuse_client(request, &refusal);
         error = &refusal;
     }

@@ -8,25 +8,32 @@
 #ifndef SRV_REQUEST_H
 #define SRV_REQUEST_H
 
-#include <stdatomic.h>
-#include <stdint.h>
-
 #include "base/arena.h"
 #include "base/budget.h"
 #include "base/buffer.h"
-#include "base/errors.h"
-#include "base/id.h"
-#include "base/queue_node.h"
-#include "config/bounds.h"
+#include "base/cancel.h"
 #include "config/keys.h"
 #include "wire/coding.h"
 #include "wire/trace.h"
 
 struct srv_app;           /* app.h; for api/ only */
-struct srv_codec_workers; /* schedule/codec.h */
+struct srv_codec_workers; /* schedule/dispatch.h */
+struct srv_input_ref;     /* wire/inputs.c */
+struct srv_inputs;        /* wire/inputs.h */
+struct srv_item;          /* schedule/job.h */
 struct srv_job;           /* schedule/job.h */
-struct srv_route;         /* wire/route.h */
-struct srv_v2_outputs;    /* wire/v2.h */
+struct srv_request;
+struct srv_route;      /* wire/route.h */
+struct srv_v2_outputs; /* wire/v2.h */
+
+/* The member by which a request or an item waits in a fair queue (schedule/fair_queue.h). */
+struct srv_queue_node {
+    struct srv_queue_node *next;
+    struct srv_request *request; /* that waits, or whose job waits */
+    struct srv_item *item;       /* of that job, which waits instead; or NULL */
+    unsigned caller; /* index of the API key that the request came with, below SRV_MAX_CALLERS */
+    size_t cost;     /* that the caller is charged, in units of the queue's user; at least 1 */
+};
 
 #define SRV_TAG_SIZE (sizeof "W/\"01234567\"") /* of an entity tag, with NUL */
 #define SRV_LARGE_BYTES ((size_t)256 << 10)    /* of a body, or of a reply's outputs */
@@ -52,10 +59,12 @@ struct srv_reply {
 struct srv_request {
     struct srv_app *app;
     const struct srv_limits *limits;
-    const atomic_bool *stopping;  /* set once the daemon stops: running and waiting jobs end */
-    struct srv_budget *in_flight; /* of the daemon; `charged` bytes of it are this request's */
-    size_t charged;               /* bytes */
-    atomic_size_t *held; /* [2], by client address: bytes of requests, of probes; or NULL */
+    const atomic_bool *stopping;      /* set once the daemon stops: running and waiting jobs end */
+    struct srv_budget *in_flight;     /* of the daemon; `charged` bytes of it are this request's */
+    size_t charged;                   /* bytes */
+    struct srv_inputs *inputs;        /* of the daemon */
+    struct srv_input_ref *input_refs; /* in the arena: those that the body names; or NULL */
+    atomic_size_t *client_bytes; /* [2], by client address: bytes of requests, of probes; or NULL */
     const struct srv_route *route; /* NULL where none matched */
     enum srv_method method;
     char path_arg[SRV_ID_MAX + 1]; /* the segment that matched {id} or {name}; "" without one */
@@ -65,8 +74,8 @@ struct srv_request {
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http/auth.c), likewise */
     const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
     union {
-        const char *asked_fields; /* that a preflight asks to send beside API.md's; or NULL */
-        const char *held_tags;    /* If-None-Match of a GET: what the client has kept; or NULL */
+        const char *asked_fields;  /* that a preflight asks to send beside API.md's; or NULL */
+        const char *if_none_match; /* If-None-Match of a GET: what the client has kept; or NULL */
     };
     const char *query; /* text after '?', its first 191 bytes; NULL without */
     char *body;        /* followed by a NUL; NULL without one */
@@ -84,21 +93,21 @@ struct srv_request {
     struct srv_reply reply;
     struct srv_key key;                /* the API key; all zero without keys */
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
-    bool over_share;                   /* or by max_client_in_flight_bytes */
+    bool over_client_limit;            /* or by max_client_in_flight_bytes */
     bool preflight;                    /* a browser asks whether a page may send a request */
-    unsigned caller;                   /* place of the API key in its file; 0 without keys */
+    unsigned caller;                   /* index of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
-    struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */
+    struct srv_compressor *compressor; /* of a reply that is being compressed (coding.c), or NULL */
     struct srv_codec_workers *codec_workers; /* that have the request, or NULL */
     struct srv_queue_node node;              /* in their queue */
     bool expands;        /* the body, to more than SRV_LARGE_BYTES: for I/O workers */
     struct srv_job *job; /* in the arena; NULL until the body is read */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
-    uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
+    uint64_t t_start, t_body, t_popped, t_compute, t_computed, t_replied;
     uint64_t deadline_ns; /* likewise: the end of X-Deadline-Ms; 0: none */
     bool by_timeout;      /* which the parameter `timeout` of an infer request has set */
-    bool begun;           /* its computation; the engine owner's (schedule/admission.h) */
+    bool begun;           /* its computation; the engine owner's (schedule/admission.c) */
     atomic_bool left;     /* the client has left: nobody waits for the reply */
     void *connection;     /* the http room's exchange */
 };
@@ -109,12 +118,13 @@ struct srv_request {
  * requests of the key, or else of the address, hold together; a request that alone passes it is
  * granted memory while no other request of the client has any.  Routes that are served while
  * draining are counted by address and apart, up to SRV_PROBE_BYTES, by which they may also pass the
- * daemon's bound: probes and metrics are answered when requests have used up theirs. */
-bool srv_request_charge(struct srv_request *request, size_t bytes);
+ * daemon's bound: probes and metrics are answered when requests have used up theirs.  Also the
+ * `grant` of a request's arena. */
+bool srv_request_charge(void *request, size_t bytes);
 void srv_request_uncharge(struct srv_request *request);
 
 /* Whether max_client_in_flight_bytes has room for so many bytes at this moment; takes nothing. */
-bool srv_request_share_allows(struct srv_request *request, size_t bytes);
+bool srv_request_client_allows(struct srv_request *request, size_t bytes);
 
 /* Whether the API key may list and inspect the sessions of all; without keys any caller may. */
 bool srv_request_is_admin(const struct srv_request *request);

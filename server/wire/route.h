@@ -3,8 +3,6 @@
 #ifndef SRV_ROUTE_H
 #define SRV_ROUTE_H
 
-#include <string.h>
-
 #include "wire/request.h"
 
 /* A handler fills request->reply and returns.  Handlers run on the event thread, of requests

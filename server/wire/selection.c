@@ -1,8 +1,6 @@
 /* selection.c: lists of heads and of rows, and the blocks that maps are reduced to. */
 #include "wire/shapes.h"
 
-#include <string.h>
-
 enum srv_error_code srv_selection_read(const size_t **out, size_t *count,
                                        const struct srv_tensor *list, const char *param,
                                        size_t limit, struct srv_arena *arena,

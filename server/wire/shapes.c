@@ -5,7 +5,6 @@
 #include "wire/shapes.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec)
 {

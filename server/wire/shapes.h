@@ -7,7 +7,6 @@
 #ifndef SRV_SHAPES_H
 #define SRV_SHAPES_H
 
-#include "attn.h"
 #include "wire/call.h"
 
 /* The sizes of a call, with which the shapes of its rows are compared. */

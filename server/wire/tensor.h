@@ -8,6 +8,8 @@
 #include "base/buffer.h"
 #include "wire/json.h"
 
+struct srv_request; /* wire/request.h */
+
 enum srv_tensor_kind {
     SRV_FLOATS,         /* finite numbers -> float32, rounded to nearest */
     SRV_FLOATS_OR_NULL, /* likewise, and null -> -infinity (attention_bias) */
@@ -34,7 +36,8 @@ struct srv_tensor {
         uint8_t *u8;
         int64_t *i64;
         void *data;
-    }; /* [count], row-major, in the request's arena or in its body */
+    }; /* [count], row-major, in the request's arena, in its body, or an input's (inputs.h), which
+          nobody may change */
 };
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
@@ -51,7 +54,8 @@ struct srv_body {
     const char *json;
     size_t json_length;
     struct srv_binary_data bytes;
-    struct srv_cancel cancel; /* asked while the JSON is read */
+    struct srv_cancel cancel;    /* asked while the JSON is read */
+    struct srv_request *request; /* whose tensors may name inputs (inputs.h); NULL: none may */
 };
 
 /* A body while it is read: texts go to the arena, tensors there or stay in the body. */
@@ -59,6 +63,7 @@ struct srv_source {
     struct srv_json json;
     struct srv_binary_data bytes; /* that no tensor has taken yet */
     struct srv_arena *arena;
+    struct srv_request *request; /* of the body */
 };
 
 void srv_source_init(struct srv_source *out, const struct srv_body *body, struct srv_arena *arena,
@@ -73,7 +78,8 @@ void srv_source_check_bytes(const struct srv_source *source);
 /* Reads the next value as a tensor: nested arrays (srv_tensor_read_json), or an object with
  * "shape", "datatype" and either "data", its numbers in one flat array, or "binary_data_size", the
  * number of its bytes, which are taken from the source when the object ends
- * (srv_tensor_read_binary).  Members may have any order.  "datatype" must be one that the kind can
+ * (srv_tensor_read_binary); or {"input": digest} alone, floats that are kept (srv_inputs_find).
+ * Members may have any order.  "datatype" must be one that the kind can
  * have; beside "data" it may be left out and changes nothing.  Errors: those of the two functions,
  * and unknown_field, duplicate_field, missing_field. */
 bool srv_tensor_read(struct srv_tensor *out, struct srv_source *source, enum srv_tensor_kind kind,

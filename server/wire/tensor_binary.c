@@ -7,7 +7,6 @@
 #include "wire/tensor.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/nearest.h"
 #include "basics/half_float.h"

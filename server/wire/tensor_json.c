@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/number.h"
 
@@ -45,16 +44,16 @@ static __attribute__((format(printf, 4, 5))) bool fail_at(struct reader *r, unsi
                                                           enum srv_error_code code,
                                                           const char *format, ...)
 {
-    char place[64 + 24 * SRV_TENSOR_RANK], what[128];
-    int length = snprintf(place, 64, "%s%s", r->param, r->member);
+    char path[64 + 24 * SRV_TENSOR_RANK], what[128];
+    int length = snprintf(path, 64, "%s%s", r->param, r->member);
     length = length < 64 ? length : 63;
     for (unsigned d = 0; d < depth; d++)
-        length += snprintf(place + length, 24, "[%zu]", r->index[d]);
+        length += snprintf(path + length, 24, "[%zu]", r->index[d]);
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    srv_fail(r->json->error, code, r->param, "%s %s", place, what);
+    srv_fail(r->json->error, code, r->param, "%s %s", path, what);
     return false;
 }
 
@@ -131,7 +130,7 @@ static bool read_element(struct reader *r)
     return read;
 }
 
-#define READ_PIECE ((size_t)8192) /* numbers between two points where reading may be cancelled */
+#define READ_CHUNK ((size_t)8192) /* numbers between two points where reading may be cancelled */
 
 /* Reads the elements of an innermost array, from after its '[' to after its ']'; returns how many
  * there were. */
@@ -142,9 +141,9 @@ static size_t read_row(struct reader *r)
         /* The fast path, which almost all elements of a request take: reads numbers as long as each
          * is finite and followed by a comma at once, and stops in front of the first other one. */
         if (is_float(r)) {
-            const size_t room = r->capacity - r->count;
+            const size_t left = r->capacity - r->count;
             r->count +=
-                srv_numbers_read((float *)r->data + r->count, room < READ_PIECE ? room : READ_PIECE,
+                srv_numbers_read((float *)r->data + r->count, left < READ_CHUNK ? left : READ_CHUNK,
                                  &r->json->at, r->json->end);
         }
         r->index[r->rank - 1] = r->count - first;
@@ -184,12 +183,12 @@ static size_t count_commas(const char *at, const char *end)
 {
     size_t count = 0;
     while (at < end) {
-        size_t piece = (size_t)(end - at) < UINT8_MAX ? (size_t)(end - at) : UINT8_MAX;
+        size_t chunk = (size_t)(end - at) < UINT8_MAX ? (size_t)(end - at) : UINT8_MAX;
         uint8_t commas = 0; /* as narrow as the text, so that the compiler vectorises the loop */
-        for (size_t i = 0; i < piece; i++)
+        for (size_t i = 0; i < chunk; i++)
             commas = (uint8_t)(commas + (at[i] == ','));
         count += commas;
-        at += piece;
+        at += chunk;
     }
     return count;
 }
@@ -219,8 +218,8 @@ static bool alloc_data(struct reader *r)
 {
     size_t size = srv_tensor_element_bytes(r->kind);
     size_t most = count_ahead(r->json);
-    size_t room = srv_arena_room(r->arena) / size;
-    r->capacity = most < room ? most : room;
+    size_t left = srv_arena_left(r->arena) / size;
+    r->capacity = most < left ? most : left;
     r->data = srv_arena_alloc(r->arena, r->capacity, size);
     if (r->data == NULL)
         return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "finds no memory");
@@ -230,11 +229,11 @@ static bool alloc_data(struct reader *r)
 /* The rank of nested arrays: the number of opening brackets in front of the first element. */
 static bool read_rank(struct reader *r)
 {
-    const unsigned room = SRV_JSON_MAX_DEPTH - r->json->depth;
+    const unsigned left = SRV_JSON_MAX_DEPTH - r->json->depth;
     struct srv_json ahead = *r->json;
-    while (r->rank <= room && srv_json_accept(&ahead, '['))
+    while (r->rank <= left && srv_json_accept(&ahead, '['))
         r->rank++;
-    if (r->rank > room)
+    if (r->rank > left)
         return fail_at(r, 0, SRV_E_TOO_COMPLEX, "is nested too deeply");
     if (r->rank > SRV_TENSOR_RANK)
         return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has %u dimensions, at most %d are possible",
@@ -294,7 +293,7 @@ bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct 
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-#define WRITE_PIECE 256 /* numbers for which room is reserved at once */
+#define WRITE_CHUNK 256 /* numbers for which room is reserved at once */
 
 /* Appends one row of n elements with commas between them. */
 typedef void row_writer(struct srv_buffer *out, const void *row, size_t n);
@@ -302,11 +301,11 @@ typedef void row_writer(struct srv_buffer *out, const void *row, size_t n);
 static void write_floats(struct srv_buffer *out, const void *row, size_t n)
 {
     const float *data = row;
-    for (size_t i = 0; i < n && !out->failed; i += WRITE_PIECE) {
-        size_t piece = n - i < WRITE_PIECE ? n - i : WRITE_PIECE;
-        char *to = srv_buffer_reserve(out, piece * (SRV_NUMBER_MAX + 1));
+    for (size_t i = 0; i < n && !out->failed; i += WRITE_CHUNK) {
+        size_t chunk = n - i < WRITE_CHUNK ? n - i : WRITE_CHUNK;
+        char *to = srv_buffer_reserve(out, chunk * (SRV_NUMBER_MAX + 1));
         if (to != NULL)
-            out->length += srv_numbers_write(to, data + i, piece);
+            out->length += srv_numbers_write(to, data + i, chunk);
     }
     if (n > 0 && !out->failed)
         out->length--; /* the last comma */

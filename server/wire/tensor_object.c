@@ -5,22 +5,23 @@
  * its end.  The bytes of binary tensors have the order in which their objects end.  The name of an
  * input says of which kind its elements are: where "data" stands before it, the numbers are passed
  * over, and read when the object has ended. */
-#include "wire/tensor.h"
 
-#include <string.h>
-
-#include "base/id.h"
 #include "base/nearest.h"
+#include "wire/inputs.h"
 #include "wire/v2.h"
 
-enum member { SHAPE, DATATYPE, DATA, BINARY_DATA_SIZE, NAME, PARAMETERS, MEMBERS };
+enum member { SHAPE, DATATYPE, DATA, BINARY_DATA_SIZE, INPUT, NAME, PARAMETERS, MEMBERS };
 #define TENSOR_MEMBERS NAME /* those before have a meaning for a tensor that is no input */
 #define DATATYPE_MAX 16
 
 static const char *const member_names[MEMBERS] = {
-    [SHAPE] = "shape", [DATATYPE] = "datatype",
-    [DATA] = "data",   [BINARY_DATA_SIZE] = "binary_data_size",
-    [NAME] = "name",   [PARAMETERS] = "parameters",
+    [SHAPE] = "shape",
+    [DATATYPE] = "datatype",
+    [DATA] = "data",
+    [BINARY_DATA_SIZE] = "binary_data_size",
+    [INPUT] = "input",
+    [NAME] = "name",
+    [PARAMETERS] = "parameters",
 };
 
 struct object {
@@ -38,6 +39,7 @@ struct object {
     struct srv_tensor data;
     struct srv_json data_at;  /* where "data" stands, if it was passed over; else all 0 */
     int64_t binary_data_size; /* bytes */
+    char *input;              /* the digest of one that is kept */
 };
 
 #define PARAM_SIZE 96 /* a field's name and a member's */
@@ -47,7 +49,7 @@ struct object {
 void srv_source_init(struct srv_source *out, const struct srv_body *body, struct srv_arena *arena,
                      struct srv_error *error)
 {
-    *out = (struct srv_source){.bytes = body->bytes, .arena = arena};
+    *out = (struct srv_source){.bytes = body->bytes, .arena = arena, .request = body->request};
     srv_json_init(&out->json, body->json, body->json_length, error);
     out->json.cancel = body->cancel;
 }
@@ -154,8 +156,8 @@ static enum member find_member(struct object *o, const char *name)
 {
     char choices[96];
     enum member i = 0, end = o->is_input ? MEMBERS : TENSOR_MEMBERS;
-    while (i < end &&
-           (strcmp(name, member_names[i]) != 0 || (o->is_input && i == BINARY_DATA_SIZE)))
+    while (i < end && (strcmp(name, member_names[i]) != 0 ||
+                       (o->is_input && (i == BINARY_DATA_SIZE || i == INPUT))))
         i++;
     if (i == end && o->is_input) {
         srv_json_fail(o->json, SRV_E_UNKNOWN_FIELD, o->param, "has an unknown member");
@@ -200,6 +202,10 @@ static void read_member(struct object *o, const char *name)
     case BINARY_DATA_SIZE:
         srv_field_path(param, sizeof param, o->param, name);
         read_size(o, param);
+        break;
+    case INPUT:
+        srv_field_path(param, sizeof param, o->param, name);
+        srv_json_string(&o->input, o->json, o->source->arena, SRV_INPUT_DIGEST, param);
         break;
     case NAME:
         read_name(o);
@@ -255,11 +261,29 @@ static void check_data(const struct object *o)
                       "has %zu elements in data, its shape wants %zu", data->count, shape->count);
 }
 
+/* Finds the input that the object names, which nothing else may stand beside. */
+static bool find_input(struct srv_tensor *out, struct object *o)
+{
+    for (enum member i = 0; i < TENSOR_MEMBERS; i++)
+        if (i != INPUT && o->seen[i])
+            return srv_json_fail(o->json, SRV_E_INVALID_VALUE, o->param, "has \"input\" and \"%s\"",
+                                 member_names[i]);
+    if (o->kind != SRV_FLOATS && o->kind != SRV_FLOATS_OR_NULL)
+        return srv_json_fail(o->json, SRV_E_INVALID_VALUE, o->param,
+                             "cannot be an input, which has numbers of float32");
+    if (srv_json_sound(o->json))
+        srv_inputs_find(out, o->source->request, o->input, o->param, o->json->error);
+    out->kind = o->kind;
+    return srv_json_sound(o->json);
+}
+
 static bool read_object(struct srv_tensor *out, struct object *o)
 {
     char name[32];
     while (srv_json_next_member(o->json, name, sizeof name))
         read_member(o, name);
+    if (o->seen[INPUT])
+        return find_input(out, o);
     check_members(o);
     if (o->is_input && srv_json_sound(o->json))
         find_datatype(o);

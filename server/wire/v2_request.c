@@ -5,11 +5,7 @@
  * since errors of the request itself come first. */
 #include "wire/v2.h"
 
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "base/id.h"
 
 #define NAME_SIZE 32 /* of a member's name; a longer one is shortened and matches none */
 
@@ -51,9 +47,9 @@ bool srv_v2_has_binary(const struct srv_v2_outputs *outputs)
 /* ---- The call -------------------------------------------------------------------------------- */
 
 /* The place of a field of the call, which the caller fills; NULL once the call has an error. */
-static void *take(struct reader *r, enum srv_field_index field)
+static void *accept_field(struct reader *r, enum srv_field_index field)
 {
-    return r->call_error.code == SRV_OK ? srv_call_take(&r->call, &srv_fields[field]) : NULL;
+    return r->call_error.code == SRV_OK ? srv_call_accept(&r->call, &srv_fields[field]) : NULL;
 }
 
 /* Has the call read what stands at `at`, in the form of /attend. */
@@ -68,10 +64,10 @@ static void set_target(struct reader *r)
 {
     const struct srv_v2_target *target = r->target;
     if (target->has_layer)
-        *(int64_t *)take(r, SRV_F_layer) = (int64_t)target->layer;
+        *(int64_t *)accept_field(r, SRV_F_layer) = (int64_t)target->layer;
     if (target->model == NULL)
         return;
-    char **model = take(r, SRV_F_model);
+    char **model = accept_field(r, SRV_F_model);
     *model = srv_arena_copy(r->source.arena, target->model, strlen(target->model));
     if (*model == NULL)
         srv_json_fail(r->json, SRV_E_OUT_OF_MEMORY, "model", "finds no memory");
@@ -141,7 +137,7 @@ static void read_sequence_id(struct reader *r)
         id = read_digits(r, "a string or an integer", "sequence_id",
                          "is no unsigned integer; a string may be any id of a session");
     r->out->has_sequence = id != NULL && strcmp(id, is_text ? "" : "0") != 0;
-    if (r->out->has_sequence && take(r, SRV_F_session_id) != NULL)
+    if (r->out->has_sequence && accept_field(r, SRV_F_session_id) != NULL)
         srv_call_set_id(&r->call, id, "sequence_id");
 }
 
@@ -261,16 +257,16 @@ static void read_input(struct reader *r)
 {
     static const char *const weightless[] = {"query", "key", "value", "past_key", "past_value"};
     const struct srv_field *field;
-    struct srv_tensor input, *place;
+    struct srv_tensor input, *to;
     if (!srv_tensor_read_input(&input, &field, &r->source))
         return;
     for (size_t i = 0; i < sizeof weightless / sizeof weightless[0]; i++)
         if (r->target->model != NULL && strcmp(field->name, weightless[i]) == 0)
             srv_json_fail(r->json, SRV_E_INVALID_VALUE, field->name,
                           "is an input of the model attention; this one has hidden_states");
-    place = take(r, (enum srv_field_index)(field - srv_fields));
-    if (place != NULL)
-        *place = input;
+    to = accept_field(r, (enum srv_field_index)(field - srv_fields));
+    if (to != NULL)
+        *to = input;
 }
 
 static void read_inputs(struct reader *r)
@@ -339,9 +335,9 @@ static void set_outputs(struct reader *r)
     if (outputs->index && find_output(outputs, "attention_weights") == NULL)
         srv_json_fail(r->json, SRV_E_INVALID_VALUE, SRV_V2_INDEX,
                       "comes with attention_weights only");
-    unsigned *place = outputs->count > 0 ? take(r, SRV_F_outputs) : NULL;
-    if (place != NULL)
-        *place = 0;
+    unsigned *to = outputs->count > 0 ? accept_field(r, SRV_F_outputs) : NULL;
+    if (to != NULL)
+        *to = 0;
     for (const struct srv_v2_output *output = outputs->items; output < end; output++)
         if (strcmp(output->name, SRV_V2_INDEX) != 0 && r->call_error.code == SRV_OK)
             srv_call_add_output(&r->call, output->name);
@@ -395,7 +391,7 @@ static void finish(struct reader *r)
     if ((out->start || out->end) && !out->has_sequence)
         srv_json_fail(r->json, SRV_E_MISSING_FIELD, "sequence_id",
                       "is missing beside sequence_start or sequence_end");
-    bool *start = out->start ? take(r, SRV_F_start) : NULL;
+    bool *start = out->start ? accept_field(r, SRV_F_start) : NULL;
     if (start != NULL)
         *start = true;
     if (srv_json_sound(r->json)) {

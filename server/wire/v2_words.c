@@ -6,7 +6,6 @@
 
 #include <ctype.h>
 #include <stdio.h>
-#include <string.h>
 
 static const struct {
     const char *param; /* a field of /attend, or NULL */

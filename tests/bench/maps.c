@@ -63,7 +63,7 @@ static struct attn_outputs outputs_of(enum kind kind, const struct buffers *b)
     return out;
 }
 
-static void take_buffers(struct buffers *b)
+static void alloc_buffers(struct buffers *b)
 {
     const size_t rows = 3 * HEADS * TOKENS * WIDTH;
     struct attn_outputs pooled = outputs_of(POOL_MAX, b);
@@ -129,7 +129,7 @@ bool bench_maps(struct attn_engine *engine)
     static double samples[KINDS][ROUNDS];
     struct buffers b = {0};
     double ms[KINDS];
-    take_buffers(&b);
+    alloc_buffers(&b);
     bool right = is_right(engine, &b);
     for (size_t round = 0; right && round < ROUNDS; round++)
         for (size_t kind = 0; kind < KINDS; kind++)

@@ -2,36 +2,20 @@
  * no port has to be guessed, and a client that connects early waits in the kernel's queue. */
 #include "proxy.h"
 
-#include <arpa/inet.h>
 #include <check.h>
-#include <netinet/in.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "inspected.h"
 #include "raw.h"
 
 #define CONFIG "tests/catalogue/haproxy.cfg"
-#define BACKLOG 64
 #define READY_MS 20000
 #define END_SECONDS 20
-
-int proxy_listen(unsigned *port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t size = sizeof address;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, size), 0);
-    ck_assert_int_eq(listen(fd, BACKLOG), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    *port = ntohs(address.sin_port);
-    return fd;
-}
 
 static const char *program(void)
 {
@@ -43,7 +27,8 @@ void proxy_start(struct proxy *proxy, const struct daemon *daemon)
 {
     static const char *const arguments[] = {"-db", "-f", CONFIG, NULL};
     char listen_fd[32], server_port[32];
-    int fd = proxy_listen(&proxy->port);
+    int fd = inspected_listen(&proxy->port);
+    ck_assert_int_eq(fcntl(fd, F_SETFD, 0), 0); /* HAProxy inherits it */
     snprintf(listen_fd, sizeof listen_fd, "LISTEN_FD=%d", fd);
     snprintf(server_port, sizeof server_port, "SERVER_PORT=%u", daemon->port);
     const char *const variables[] = {listen_fd, server_port, NULL};

@@ -18,8 +18,4 @@ void proxy_stop(struct proxy *proxy);
  * caller's to free. */
 char *proxy_drain(struct proxy *proxy);
 
-/* Returns a socket that listens on loopback, on a port that the kernel gives, and that a child
- * inherits; the caller closes it. */
-int proxy_listen(unsigned *port);
-
 #endif

@@ -115,9 +115,7 @@ static bool take_back(char wrong[600], struct watch *watch)
         return false;
     }
     snprintf(body, sizeof body, "{\"length\":%u}", watch->row);
-    struct answer answer = client_post(&watch->looks, "/sessions/witness/truncate", body);
-    expect_answer(&answer, 200, NULL, "truncate");
-    answer_free(&answer);
+    expect_posted(&watch->looks, "/sessions/witness/truncate", body, 200, NULL);
     return true;
 }
 

@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 MODULES = ["test_refusals", "test_delays", "test_examples", "test_client", "test_misuse",
-           "test_generate", "test_capture"]  # the longest first
+           "test_generate", "test_capture", "test_demo"]  # the longest first
 WITHOUT_NUMPY = ["test_client.Calls"] if os.environ.get("QUICK") else ["test_client", "test_misuse"]
 AT_ONCE = 5  # they wait more than they compute
 

@@ -25,6 +25,7 @@ sys.path.insert(1, str(TOP / "examples"))
 import bpe  # noqa: E402
 import capture  # noqa: E402
 import generate  # noqa: E402
+import stored  # noqa: E402
 from page_proxy import PageProxy  # noqa: E402
 
 PATTERNS = TOP / "tests" / "golden" / "patterns"
@@ -39,7 +40,7 @@ def read_capture(path):
     header = json.loads(data[8:8 + size])
     metadata = header.pop("__metadata__")
     assert (8 + size) % 64 == 0
-    return metadata, generate.read_safetensors(path), {name: header[name]["dtype"]
+    return metadata, stored.read_safetensors(path), {name: header[name]["dtype"]
                                                        for name in header}
 
 

@@ -969,7 +969,8 @@ class Javascript(Case):
 class Documented(Case):
     """Every block of Python and JavaScript in docs/CLIENTS.md runs as it stands, in its order, beside
     what README starts: a package without models, and config/attnd.json of `make run` and compose."""
-    models = json.loads((TOP / "config" / "attnd.json").read_text("utf-8"))["models"]
+    models = [{**model, "path": str(TOP / "config" / model["path"])} if "path" in model else model
+              for model in json.loads((TOP / "config" / "attnd.json").read_text("utf-8"))["models"]]
 
     @staticmethod
     def blocks(language):

@@ -107,7 +107,7 @@ class Load(Case):
 
 
 class Numpy(Case):
-    """block.py, generate.py, seq2seq.py and capture.py."""
+    """block.py, generate.py, next_token.py, seq2seq.py and capture.py."""
 
     def test_seq2seq(self):
         stacks = [{"name": name, "path": str(T5), "stack": name} for name in ("decoder", "cross")]
@@ -128,6 +128,19 @@ class Numpy(Case):
         self.assertIn("hidden_size is 8 there, and 32 here", output)  # the key was taken
         self.assertIn("did not start", self.assert_fails(*call, ATTND="/bin/true"))
         self.assertIn("--model llama-3.2-1b", self.assert_runs("capture.py", "--help"))
+
+    def test_next_token(self):
+        demo = self.started(models=[{"name": "demo", "path": str(EXAMPLES / "demo")}])
+        sentence = "Anna lives in Oslo. A bird sings. Anna lives in"
+        output = self.assert_runs("next_token.py", sentence, "--url", demo.url, "--most", "1")
+        lines = output.splitlines()
+        self.assertEqual(lines[0], "13 tokens: <|begin|>| Anna| lives| in| Oslo|.| A| bird| sings|.| "
+                                   "Anna| lives| in")
+        self.assertEqual(lines[1:5], [f"layer {layer}: (13, 64) to attnd, (13, 64) back"
+                                      for layer in range(4)])
+        self.assertRegex("\n".join(lines[5:]), r"^0\.[5-9]\d+  Oslo$")
+        for daemon, said in ((self.plain, "no model"), (self.keyed, "unauthorized")):
+            self.assertIn(said, self.assert_fails("next_token.py", sentence, "--url", daemon.url))
 
     def test_block(self):
         for size in ([], ["--width", "48", "--heads", "3"]):

@@ -6,6 +6,7 @@ tokens each; tests/clients/tokenizers texts with the tokens that other code give
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,11 @@ import numpy
 from daemon import TOP, Daemon, Relay, wait_for
 
 sys.path.insert(1, str(TOP / "examples"))
+sys.path.insert(1, str(TOP / "tests" / "quantized"))
 import bpe  # noqa: E402
 import generate  # noqa: E402
+import make  # noqa: E402
+import stored  # noqa: E402
 
 GOLDEN = TOP / "tests" / "clients" / "golden"
 ATTENTION = TOP / "tests" / "golden"
@@ -164,6 +168,146 @@ class Whole(unittest.TestCase):
         self.assertEqual(list(self.client.sessions()), [])
 
 
+def write_gguf(path, config, tensors):
+    """A Llama of Hugging Face as llama.cpp writes it, in float32: rows of queries and keys in the
+    order of pairs."""
+    heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+    facts = {"embedding_length": config["hidden_size"], "block_count": config["num_hidden_layers"],
+             "attention.head_count": heads["q"], "attention.head_count_kv": heads["k"],
+             "context_length": config["max_position_embeddings"],
+             "feed_forward_length": config["intermediate_size"]}
+
+    def text(words):
+        return struct.pack("<Q", len(words.encode())) + words.encode()
+
+    keys = [text("general.architecture") + struct.pack("<I", 8) + text("llama"),
+            text("general.tags") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b"),
+            text("tokenizer.ggml.scores") + struct.pack("<IIQ3f", 9, 6, 3, 1, 2, 3),
+            text("llama.attention.layer_norm_rms_epsilon") +
+            struct.pack("<If", 6, config["rms_norm_eps"]),
+            text("llama.rope.freq_base") + struct.pack("<If", 6, config["rope_theta"])]
+    keys += [text(f"llama.{name}") + struct.pack("<II", 4, value) for name, value in facts.items()]
+    short = {name.split(".")[-1]: own for own, name in stored.LLAMA_NAMES.items()}
+    entries, data = [], b""
+    for name, array in tensors.items():
+        module = name.split(".")[-2]
+        layer = "".join(part for part in name.split(".") if part.isdigit())
+        own = short.get(module) or f"attn_{module[0]}"
+        if module[:2] in ("q_", "k_"):
+            count = heads[module[0]]
+            array = array.reshape(count, 2, -1, array.shape[1]).swapaxes(1, 2)
+            array = array.reshape(-1, array.shape[3])
+        entries.append(text(f"blk.{layer}.{own}.weight" if layer else f"{own}.weight") +
+                       struct.pack(f"<I{array.ndim}QIQ", array.ndim, *array.shape[::-1], 0,
+                                   len(data)))
+        data += array.tobytes() + bytes(-array.nbytes % 32)
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(entries), len(keys)) + b"".join(keys + entries)
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+class Stored(unittest.TestCase):
+    """Llama with its weights in other forms."""
+
+    CASES, TENSORS = folder("llama")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.top = pathlib.Path(cls.directory.name)
+        cls.config, cls.tensors = generate.read_checkpoint(GOLDEN / "llama_lm" / "model")
+
+    def logits(self, paths):
+        """{name: logits}; {name: path} are the models of a daemon."""
+        daemon = Daemon(self.directory.name, [{"name": name, "path": str(path)}
+                                              for name, path in paths.items()])
+        made = {}
+        try:
+            ids = self.TENSORS["logits.input_ids"][0].tolist()
+            with generate.Client(daemon.url) as client:
+                for name, path in paths.items():
+                    decoder = generate.read_decoder(path)
+                    generate.check_model(client, name, decoder)
+                    with client.session(model=name) as session:
+                        made[name] = generate.Generator(decoder, session).feed(ids)
+                    done = subprocess.run(
+                        [sys.executable, TOP / "examples" / "generate.py", path, "--model", name,
+                         "--url", daemon.url, "--ids", ",".join(map(str, ids)), "--tokens", "3",
+                         "--ignore-eos"], capture_output=True, text=True, timeout=300, check=False)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(int(done.stdout.split()[0]), made[name][-1].argmax())
+        finally:
+            daemon.stop()
+        return made
+
+    def test_codes_give_the_logits_of_the_numbers_that_they_stand_for(self):
+        forms = {
+            "block": (make.said("fp8", weight_block_size=[20, 12]),
+                      lambda *size: make.fp8(*size, (20, 12), ".weight_scale_inv")),
+            "tensor": (make.said("fp8"), make.fp8),
+            "channel": (make.compressed("float-quantized", {
+                "num_bits": 8, "strategy": "channel", "symmetric": True}),
+                lambda out, size: make.fp8(out, size, (1, size))),
+            "gptq": (make.said("gptq", bits=4, group_size=16, desc_act=False), make.gptq),
+            "gptq8": (make.said("gptq", bits=8, group_size=16, desc_act=True,
+                                checkpoint_format="gptq_v2"),
+                      lambda *size: make.gptq(*size, 8, 16, 0, True))}
+        paths = {}
+        for form, (settings, code) in forms.items():
+            written = {"stored": {}, "plain": {}}
+            for name, array in self.tensors.items():
+                if "_proj" not in name:
+                    written["stored"][name] = written["plain"][name] = array
+                    continue
+                parts, written["plain"][name] = code(*array.shape)
+                base = name.removesuffix(".weight")
+                written["stored"].update({base + end: part for end, part in parts.items()})
+            for kind, tensors in written.items():
+                path = paths[f"{form}-{kind}"] = self.top / f"{form}-{kind}"
+                path.mkdir()
+                make.write(path / "model.safetensors", tensors)
+                own = {**self.config, **(settings if kind == "stored" else {})}
+                (path / "config.json").write_text(json.dumps(own), "utf-8")
+        logits = self.logits(paths)
+        for form in forms:
+            plain = logits[f"{form}-plain"]
+            self.assertGreater(plain.std(), 0.01, form)
+            difference = numpy.abs(logits[f"{form}-stored"] - plain).max()
+            difference /= max(1, numpy.abs(plain).max())
+            self.assertTrue(difference <= TOLERANCE, f"{form}: {difference} off")
+
+    def test_a_gguf_file_gives_the_logits_of_its_model(self):
+        path = self.top / "llama.gguf"
+        write_gguf(path, self.config, self.tensors)
+        logits = self.logits({"file": path, "directory": self.top})
+        for made in logits.values():
+            difference = numpy.abs(made - self.TENSORS["logits.logits"][0]).max()
+            self.assertTrue(difference <= TOLERANCE, f"{difference} off")
+
+    def test_blocks_of_ggml_have_ggmls_numbers(self):
+        data = (TOP / "tests" / "ggml" / "blocks.safetensors").read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        head = json.loads(data[8:8 + size])
+        self.assertEqual({name.split(".")[0] for name in head if name != "__metadata__"},
+                         {name for name, *_ in stored.GGML.values()})
+        for name, _, length, numbers_of in stored.GGML.values():
+            blocks, numbers = (
+                numpy.frombuffer(data, "u1", end - begin, 8 + size + begin) for begin, end in
+                (head[f"{name}.{part}"]["data_offsets"] for part in ("blocks", "numbers")))
+            made = numbers_of(blocks.reshape(-1, length)).astype(numpy.float32)
+            self.assertEqual(made.tobytes(), numbers.tobytes(), name)
+
+    def test_what_is_not_known_is_refused(self):
+        for name, what in (("awq_g128_llama", "awq"), ("bnb_nf4_llama", "bitsandbytes"),
+                           ("ct_w4a16_g128_llama", "pack-quantized")):
+            with self.assertRaisesRegex(ValueError, what):
+                generate.read_decoder(ATTENTION / name / "model")
+        path = self.top / "no.gguf"
+        path.write_bytes(b"GGML" + bytes(60))
+        with self.assertRaisesRegex(ValueError, "no GGUF file"):
+            generate.read_decoder(path)
+
+
 class Files(unittest.TestCase):
     """What is read of a directory."""
 
@@ -178,7 +322,7 @@ class Files(unittest.TestCase):
                                "b": {"dtype": "F16", "shape": [1, 1], "data_offsets": [4, 6]}})
             path.write_bytes(len(head).to_bytes(8, "little") + head.encode() +
                              bytes([0x80, 0x3f, 0x20, 0xc0, 0x00, 0x3c]))
-            tensors = generate.read_safetensors(path)
+            tensors = stored.read_safetensors(path)
             self.assertEqual((tensors["a"].tolist(), tensors["b"].tolist()), ([1, -2.5], [[1]]))
 
     def test_an_unknown_family_is_named(self):

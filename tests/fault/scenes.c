@@ -82,9 +82,7 @@ static void make_template(const struct scene *scene)
     answer_free(&base);
     call_create(&client, "empty", "");
     if (scene->durability != NULL) {
-        struct answer asked = client_post(&client, "/snapshot", NULL);
-        expect_answer(&asked, 202, NULL, "snapshot");
-        answer_free(&asked);
+        expect_posted(&client, "/snapshot", NULL, 202, NULL);
         for (unsigned waited = 0; call_metric(&client, "attnd_snapshots_total") < 1; waited++)
             pause_ms(5);
     }

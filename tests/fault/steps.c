@@ -169,9 +169,7 @@ void step_prepare(const struct step *step, struct client *client)
 {
     if (!step->forks)
         return;
-    struct answer answer = client_post(client, "/sessions/base/fork", "{\"session_id\":\"work\"}");
-    expect_answer(&answer, 201, NULL, "fork");
-    answer_free(&answer);
+    expect_posted(client, "/sessions/base/fork", "{\"session_id\":\"work\"}", 201, NULL);
 }
 
 void step_clean(struct client *client)

@@ -20,6 +20,7 @@
 #include "reply.h"
 
 #define MAX_MESSAGES 40
+#define TIMEOUT_MS 20000 /* for a reply */
 #define REFUSAL_MS 100
 #define BROKEN_MS 200 /* attnd may wait for the rest of a body, to its own timeout */
 
@@ -189,7 +190,7 @@ static enum judged judge(struct exchange *x, const struct message *message)
 {
     char why[200];
     enum judged judged = WRONG;
-    struct raw_answer reply = raw_read(&x->raw, message->is_head, x->way->timeout_ms);
+    struct raw_answer reply = raw_read(&x->raw, message->is_head, TIMEOUT_MS);
     bool may_hang_up = x->way->proxied && message > x->messages && message[-1].chunked;
     if (reply.status == 0 && may_hang_up)
         judged = PROXY_REFUSED;
@@ -228,7 +229,7 @@ static void judge_tail(struct exchange *x)
     char why[200];
     struct record tail = {.connection = x->number};
     memcpy(tail.id, x->tail_id, sizeof tail.id);
-    unsigned wait_ms = x->tail == MESSAGE_BROKEN ? BROKEN_MS : x->way->timeout_ms;
+    unsigned wait_ms = x->tail == MESSAGE_BROKEN ? BROKEN_MS : TIMEOUT_MS;
     struct raw_answer reply = raw_read(&x->raw, x->tail_is_head, wait_ms);
     if (x->tail != MESSAGE_NONE && !(reply.status != 0 && reply_is_attnds(&reply)))
         records_add(&x->way->tails, &tail);
@@ -244,7 +245,7 @@ static void judge_tail(struct exchange *x)
         record_reply(x, &reply);
     }
     bool may_go_on = x->wrong[0] != '\0' || (x->tail == MESSAGE_BROKEN && reply.status == 0);
-    if (!raw_read_to_end(&x->raw, may_go_on ? 0 : x->way->timeout_ms) && !may_go_on)
+    if (!raw_read_to_end(&x->raw, may_go_on ? 0 : TIMEOUT_MS) && !may_go_on)
         complain(x, "the connection does not end", x->sent.oddity != NULL ? x->sent.oddity : "");
     drop_body_of_head(x, &reply);
     raw_answer_free(&reply);
@@ -265,7 +266,7 @@ static bool id_is_ours(const struct exchange *x, const char *id)
 static void judge_rest(struct exchange *x)
 {
     char id[256];
-    struct raw_answer reply = raw_read(&x->raw, false, x->way->timeout_ms);
+    struct raw_answer reply = raw_read(&x->raw, false, TIMEOUT_MS);
     while (reply.status != 0 && strncmp(reply.head, "HTTP/1.", 7) == 0) {
         raw_header(id, &reply, "X-Request-Id");
         if (reply_is_attnds(&reply)) {
@@ -274,7 +275,7 @@ static void judge_rest(struct exchange *x)
                 complain(x, "the reply to another connection's request", reply.head);
         }
         raw_answer_free(&reply);
-        reply = raw_read(&x->raw, false, x->way->timeout_ms);
+        reply = raw_read(&x->raw, false, TIMEOUT_MS);
     }
     raw_answer_free(&reply);
     atomic_fetch_add(&x->way->refused, x->tail != MESSAGE_NONE);

@@ -16,9 +16,7 @@ struct way {
     unsigned ports[2];   /* connections take them in turn; the same port twice, or two */
     unsigned attnd_port; /* attnd itself, for the same requests alone */
     uint64_t seed;
-    unsigned timeout_ms;    /* for a reply */
     unsigned shown;         /* wrong connections that are printed */
-    unsigned most_wrong;    /* after which no further connections are made */
     struct records replies; /* of attnd, as clients got them */
     struct records tails;   /* connections whose last request is wrong and got no reply of attnd */
     atomic_size_t connections, requests, same, refused, by_proxy, wrong;

@@ -4,8 +4,7 @@
  *   framing [--quick] [--seed N] [--show N]
  *
  * Eight callers at a time open connections; each way has a daemon of its own, whose log is compared
- * with what the clients and the proxy know.  Then defects are planted between client and attnd, and
- * each of them has to be found. */
+ * with what the clients and the proxy know. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,6 @@
 #include "client.h"
 #include "exchange.h"
 #include "nginx.h"
-#include "planted.h"
 #include "proxy.h"
 #include "secret.h"
 #include "suite_run.h"
@@ -23,12 +21,9 @@
 
 #define CONNECTIONS 20000
 #define CONNECTIONS_QUICK (INSTRUMENTED ? 600 : 3000)
-#define CONNECTIONS_PLANTED 2000
 #define CALLERS 8
 #define MAX_WRONG 32
 #define SHOWN 12 /* wrong connections of a way that are printed */
-#define TIMEOUT_MS 20000
-#define TIMEOUT_PLANTED_MS 2000 /* for replies that a planted defect has swallowed */
 #define CONFIG                                                                              \
     CONFIG_SMALL("\"log\":\"access\",\"max_body_bytes\":262144,\"header_timeout_ms\":3000," \
                  "\"drain_timeout_s\":1,")
@@ -48,7 +43,6 @@ static struct figures {
 
 static unsigned long long seed = 1;
 static unsigned connections = CONNECTIONS, shown = SHOWN;
-static size_t found; /* planted defects */
 static char certificate[SECRET_PATH], key[SECRET_PATH];
 
 static struct {
@@ -58,7 +52,7 @@ static struct {
 } load;
 
 /* Each wrong connection may have waited for a reply: not all of a bad daemon are waited for. */
-static bool is_judged(struct way *way) { return atomic_load(&way->wrong) >= way->most_wrong; }
+static bool is_judged(struct way *way) { return atomic_load(&way->wrong) >= MAX_WRONG; }
 
 static void *call(void *context)
 {
@@ -104,9 +98,7 @@ static void start(struct daemon *daemon, struct way *way)
         unlink(key);
     }
     way->seed = seed;
-    way->timeout_ms = TIMEOUT_MS;
     way->shown = shown;
-    way->most_wrong = MAX_WRONG;
     way->planned = way->tls ? connections / 10 : connections;
     way->ports[0] = way->ports[1] = way->attnd_port = daemon->port;
     pthread_mutex_init(&way->replies.lock, NULL);
@@ -183,26 +175,6 @@ START_TEST(test_what_nginx_passes_on_as_n_requests_is_n_requests)
 }
 END_TEST
 
-START_TEST(test_each_planted_defect_is_found)
-{
-    struct way way = {.name = planted_name((size_t)_i)};
-    struct daemon daemon;
-    start(&daemon, &way);
-    way.timeout_ms = TIMEOUT_PLANTED_MS;
-    way.shown = 0;
-    way.most_wrong = 1;
-    way.planned = CONNECTIONS_PLANTED;
-    way.ports[0] = way.ports[1] = planted_open((size_t)_i, daemon.port);
-    run_callers(&way);
-    planted_close();
-    daemon_stop(&daemon);
-    records_free(&way.replies);
-    records_free(&way.tails);
-    ck_assert_msg(atomic_load(&way.wrong) > 0, "not found: %s", way.name);
-    found++;
-}
-END_TEST
-
 static Suite *suite(void)
 {
     Suite *suite = suite_create("framing");
@@ -211,7 +183,6 @@ static Suite *suite(void)
     tcase_add_test(tests, test_the_same_holds_over_tls);
     tcase_add_test(tests, test_what_haproxy_passes_on_as_n_requests_is_n_requests);
     tcase_add_test(tests, test_what_nginx_passes_on_as_n_requests_is_n_requests);
-    tcase_add_loop_test(tests, test_each_planted_defect_is_found, 0, PLANTED_COUNT);
     suite_add_tcase(suite, tests);
     return suite;
 }
@@ -262,12 +233,11 @@ int main(int argc, char *argv[])
         exchanges += atomic_load(&ways[i].same);
         wrong += atomic_load(&ways[i].wrong) + figures[i].desynchronised;
     }
-    const struct verdict_condition conditions[] = {VERDICT(ran), VERDICT(ways_right),
-                                                   VERDICT(found == PLANTED_COUNT)};
+    const struct verdict_condition conditions[] = {VERDICT(ran), VERDICT(ways_right)};
     const bool right = VERDICTS("check-framing", conditions);
     printf(
         "check-framing: %zu exchanges byte for byte, directly and through HAProxy and nginx: %zu "
-        "wrong or desynchronised; %zu of %d planted defects found%s\n",
-        exchanges, wrong, found, PLANTED_COUNT, right ? ": ok" : ": FAILED");
+        "wrong or desynchronised%s\n",
+        exchanges, wrong, right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -200,6 +200,23 @@ void expect_answer(const struct answer *answer, long status, const char *code, c
                   code != NULL ? code : "without error", answer->status, got, answer->text);
 }
 
+void expect_posted(struct client *client, const char *path, const char *body, long status,
+                   const char *code)
+{
+    char what[400];
+    struct answer answer = client_post(client, path, body);
+    snprintf(what, sizeof what, "POST %s %s", path, body != NULL ? body : "");
+    expect_answer(&answer, status, code, what);
+    answer_free(&answer);
+}
+
+void expect_deleted(struct client *client, const char *path, long status, const char *code)
+{
+    struct answer answer = client_delete(client, path);
+    expect_answer(&answer, status, code, path);
+    answer_free(&answer);
+}
+
 json_int_t answer_integer(const struct answer *answer, const char *name)
 {
     const json_t *value = json_object_get(answer->json, name);

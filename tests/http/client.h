@@ -58,6 +58,11 @@ const char *answer_code(const struct answer *answer);
  * `what` begins the message. */
 void expect_answer(const struct answer *answer, long status, const char *code, const char *what);
 
+/* client_post or client_delete, of which nothing but status and code word counts. */
+void expect_posted(struct client *client, const char *path, const char *body, long status,
+                   const char *code);
+void expect_deleted(struct client *client, const char *path, long status, const char *code);
+
 /* Returns an integer member of the answer, which must be there. */
 json_int_t answer_integer(const struct answer *answer, const char *name);
 

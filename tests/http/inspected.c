@@ -14,6 +14,8 @@
 
 #include "process.h"
 
+#define BACKLOG 64 /* connections that wait to be accepted */
+
 /* ---- Ports ----------------------------------------------------------------------------------- */
 
 /* Whether a descriptor of the process is the socket of that inode. */
@@ -84,7 +86,7 @@ int inspected_listen(unsigned *port)
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert(fd >= 0 && bind(fd, (const struct sockaddr *)&address, size) == 0);
-    ck_assert(listen(fd, 8) == 0 && getsockname(fd, (struct sockaddr *)&address, &size) == 0);
+    ck_assert(listen(fd, BACKLOG) == 0 && getsockname(fd, (struct sockaddr *)&address, &size) == 0);
     *port = ntohs(address.sin_port);
     return fd;
 }

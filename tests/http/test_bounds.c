@@ -26,9 +26,7 @@ static void add_zeros(struct text *body, const char *name, size_t rank, const si
 /* POSTs the body, which it frees; the reply must have this status, and the error `code` or NULL. */
 static void expect_post(const char *path, struct text *body, long status, const char *code)
 {
-    struct answer answer = client_post(&client, path, body->data);
-    expect_answer(&answer, status, code, path);
-    answer_free(&answer);
+    expect_posted(&client, path, body->data, status, code);
     text_free(body);
 }
 

@@ -210,9 +210,7 @@ START_TEST(test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memor
         raw_open(&raw, served.host, served.port);
         ck_assert(raw_text(&raw, head.data) && raw_text(&raw, body.data));
         (i % 2 == 0 ? raw_reset : raw_close)(&raw);
-        struct answer answer = client_post(&client, "/attend", body.data);
-        expect_answer(&answer, 200, NULL, "beside one that left");
-        answer_free(&answer);
+        expect_posted(&client, "/attend", body.data, 200, NULL);
     }
     double bytes = 1;
     for (unsigned i = 0; i < 1000 && bytes > 0; i++)

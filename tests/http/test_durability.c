@@ -195,9 +195,7 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
     call_create(&client, "b", "");
     for (unsigned round = 0; round < 4; round++) { /* 256 bytes and a head for each row */
         steps("a", round * 40, round * 40 + 40);
-        struct answer asked = client_post(&client, "/snapshot", NULL);
-        expect_answer(&asked, 202, NULL, "snapshot");
-        answer_free(&asked);
+        expect_posted(&client, "/snapshot", NULL, 202, NULL);
     }
     steps("b", 0, 3);
     for (unsigned waited = 0; call_metric(&client, "attnd_snapshots_total") < 1; waited++) {
@@ -294,9 +292,7 @@ START_TEST(test_no_durability_keeps_nothing_and_has_no_snapshot)
     durability = "none";
     start();
     call_create(&client, "a", "");
-    struct answer answer = client_post(&client, "/snapshot", NULL);
-    expect_answer(&answer, 422, "unsupported", "snapshot");
-    answer_free(&answer);
+    expect_posted(&client, "/snapshot", NULL, 422, "unsupported");
     stop();
     start();
     ck_assert_int_eq(call_status(&client, "a"), 404);

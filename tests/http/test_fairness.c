@@ -65,9 +65,7 @@ static void expect_served(const char *path, const char *members)
     struct text body = {0};
     text_add(&body, "{%s", members);
     add_rows(&body, 1);
-    struct answer answer = client_post(&other, path, body.data);
-    expect_answer(&answer, 200, NULL, path);
-    answer_free(&answer);
+    expect_posted(&other, path, body.data, 200, NULL);
     text_free(&body);
 }
 

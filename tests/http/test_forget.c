@@ -79,9 +79,7 @@ static void truncate_to(const char *id, size_t length)
     char path[64], body[64];
     snprintf(path, sizeof path, "/sessions/%s/truncate", id);
     snprintf(body, sizeof body, "{\"length\":%zu}", length);
-    struct answer answer = client_post(&client, path, body);
-    expect_answer(&answer, 200, NULL, path);
-    answer_free(&answer);
+    expect_posted(&client, path, body, 200, NULL);
 }
 
 /* ---- Within one daemon ----------------------------------------------------------------------- */
@@ -241,9 +239,7 @@ START_TEST(test_sessions_that_forgot_are_restored_as_they_were)
     const double used = call_metric(&client, "attnd_cache_used_bytes");
     ck_assert_int_eq(session_number("i", "bytes"), bytes);
     if (_i == 1) {
-        struct answer asked = client_post(&client, "/snapshot", NULL);
-        expect_answer(&asked, 202, NULL, "snapshot");
-        answer_free(&asked);
+        expect_posted(&client, "/snapshot", NULL, 202, NULL);
         pause_ms(500);
     }
     restart("journal");

@@ -81,9 +81,7 @@ static void prefill_wide(const char *id)
                  : i + 1 < 64 * 1024 ? "],"
                                      : "]");
     text_add(&body, "]}");
-    struct answer answer = client_post(&client, "/decode", body.data);
-    expect_answer(&answer, 200, NULL, id);
-    answer_free(&answer);
+    expect_posted(&client, "/decode", body.data, 200, NULL);
     text_free(&body);
 }
 
@@ -94,9 +92,7 @@ START_TEST(test_snapshot_of_many_forks_takes_the_memory_of_one)
     const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
     daemon_start(&served, WIDE, arguments, NULL);
     client_open(&client, &served);
-    struct answer made = client_post(&client, "/sessions", "{\"session_id\":\"0\"}");
-    expect_answer(&made, 201, NULL, "create");
-    answer_free(&made);
+    expect_posted(&client, "/sessions", "{\"session_id\":\"0\"}", 201, NULL);
     prefill_wide("0");
     for (unsigned i = 1; i <= MANY; i++) {
         char id[16];

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "attn.h"
 #include "golden.h"
@@ -69,31 +68,25 @@ static void add_models(struct text *config, size_t part)
     }
 }
 
-/* With QUICK=1 one level alone is taken, another one from minute to minute, or GOLDEN_RUN: the unit
- * suite has each case at every level. */
-static bool is_taken(int run)
+/* Once, before the tests' processes part. */
+static void load_set(void)
 {
-    const char *quick = getenv("QUICK"), *only = getenv("GOLDEN_RUN");
-    const int levels = (int)attn_cpu_level_of(attn_cpu_features(ATTN_NUM_CPU_LEVELS - 1));
-    if (run > levels)
-        return false;
-    return run == 0 || quick == NULL || quick[0] == '\0' ||
-           run == (only != NULL ? strtol(only, NULL, 10) : 1 + (int)(time(NULL) / 60 % levels));
-}
-
-static bool open_all(int run)
-{
-    if (!is_taken(run))
-        return false;
     golden_load(&set);
     divide();
-    return true;
 }
 
-static void close_all(void)
+static void free_set(void)
 {
     free(part_of);
     golden_free(&set);
+}
+
+/* With QUICK=1 the daemon as it comes alone: the unit suite has each case at every level. */
+static bool is_taken(int run)
+{
+    const char *quick = getenv("QUICK");
+    return run == 0 || ((quick == NULL || quick[0] == '\0') &&
+                        run <= (int)attn_cpu_level_of(attn_cpu_features(ATTN_NUM_CPU_LEVELS - 1)));
 }
 
 /* Run 0 of each test takes the daemon as it comes, run n CPU level n with OpenBLAS' products. */
@@ -275,7 +268,7 @@ START_TEST(test_golden_outputs_weights_and_keys_hold_through_http)
 {
     struct client client;
     size_t averages = 0, attended = 0;
-    if (!open_all(_i))
+    if (!is_taken(_i))
         return;
     for (size_t part = 0; part < num_parts; part++) {
         serve(&client, _i, part);
@@ -298,7 +291,6 @@ START_TEST(test_golden_outputs_weights_and_keys_hold_through_http)
     ck_assert_uint_eq(attended, set.count);
     ck_assert_uint_ge(set.count, LEAST_CASES);
     ck_assert_uint_ge(averages, 3);
-    close_all();
 }
 END_TEST
 
@@ -349,9 +341,8 @@ static void post_rows(const struct run *run, size_t layer, const float *states, 
     text_add(&body, "{\"model\":\"%s\",\"layer\":%zu,", run->c->model, layer);
     add_step_rows(&body, run, states, b, from, n);
     text_add(&body, "}");
-    struct answer answer = client_post(run->client, "/decode", body.data);
-    expect_answer(&answer, status, status == 200 ? NULL : "invalid_value", run->c->name);
-    answer_free(&answer);
+    expect_posted(run->client, "/decode", body.data, status,
+                  status == 200 ? NULL : "invalid_value");
     text_free(&body);
 }
 
@@ -437,9 +428,7 @@ static void end_sessions(const struct run *run)
     for (size_t b = 0; b < run->c->batch; b++) {
         char path[64];
         snprintf(path, sizeof path, "/sessions/%s.%zu", run->how, b);
-        struct answer answer = client_delete(run->client, path);
-        expect_answer(&answer, 204, NULL, path);
-        answer_free(&answer);
+        expect_deleted(run->client, path, 204, NULL);
     }
 }
 
@@ -476,7 +465,7 @@ START_TEST(test_golden_prefill_and_single_steps_hold_through_sessions)
 {
     struct client client;
     size_t sequences = 0;
-    if (!open_all(_i))
+    if (!is_taken(_i))
         return;
     for (size_t part = 0; part < num_parts; part++) {
         serve(&client, _i, part);
@@ -488,7 +477,6 @@ START_TEST(test_golden_prefill_and_single_steps_hold_through_sessions)
         }
         stop(&client);
     }
-    close_all();
     printf("golden: %zu sequences hold step by step through sessions, run %d\n", sequences, _i);
     ck_assert_uint_ge(sequences, 120);
 }
@@ -498,6 +486,7 @@ Suite *suite_golden(void)
 {
     Suite *suite = suite_create("golden");
     TCase *vectors = tcase_create("vectors");
+    tcase_add_unchecked_fixture(vectors, load_set, free_set);
     tcase_add_loop_test(vectors, test_golden_outputs_weights_and_keys_hold_through_http, 0,
                         ATTN_NUM_CPU_LEVELS);
     tcase_add_loop_test(vectors, test_golden_prefill_and_single_steps_hold_through_sessions, 0,

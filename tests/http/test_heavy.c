@@ -9,13 +9,8 @@
 
 #include "clock.h"
 #include "long_call.h"
+#include "served.h"
 #include "suites.h"
-
-static void end(struct daemon *daemon, struct client *client)
-{
-    client_close(client);
-    daemon_stop(daemon);
-}
 
 /* ---- Heavy steps ----------------------------------------------------------------------------- */
 
@@ -42,26 +37,25 @@ static const struct heavy {
 #define TRIES 3 /* another process may disturb one */
 #define PART 3  /* the longest wait is less than a third of the whole time; a tenth is usual */
 
-static void begin_heavy(struct daemon *daemon, struct client *client, const struct heavy *heavy,
-                        size_t tokens)
+static void begin_heavy(const struct heavy *heavy, size_t tokens)
 {
     struct long_call call;
-    daemon_start(daemon, heavy->config, NULL, NULL);
-    client_open(client, daemon);
-    long_begin(&call, client, "\"session_id\":\"h0\",\"start\":true,\"sliding_window\":1,", tokens);
+    serve(heavy->config);
+    long_begin(&call, &client, "\"session_id\":\"h0\",\"start\":true,\"sliding_window\":1,",
+               tokens);
     long_end(&call, 200, NULL);
     for (size_t i = 1; i < heavy->items; i++) {
         char id[32];
         snprintf(id, sizeof id, "h%zu", i);
-        call_fork(client, "h0", id, "");
+        call_fork(&client, "h0", id, "");
     }
 }
 
-/* Sends all steps in one request. */
-static void send_heavy(struct long_call *call, struct client *client, const char *const headers[],
-                       const struct heavy *heavy)
+/* All steps in one request. */
+static void write_heavy(struct long_call *call, const char *const headers[],
+                        const struct heavy *heavy)
 {
-    *call = (struct long_call){.daemon = client->daemon, .path = "/decode", .headers = headers};
+    *call = (struct long_call){.daemon = &served, .path = "/decode", .headers = headers};
     text_add(&call->body, "{\"binary_output\":true,\"sequences\":[");
     for (size_t i = 0; i < heavy->items; i++) {
         text_add(&call->body, "%s{\"session_id\":\"h%zu\",\"commit\":false,%s", i > 0 ? "," : "", i,
@@ -69,7 +63,6 @@ static void send_heavy(struct long_call *call, struct client *client, const char
         add_rows(&call->body, heavy->rows);
     }
     text_add(&call->body, "]}");
-    long_send(call, client);
 }
 
 /* A tensor of one head and one component, in ascending order. */
@@ -82,38 +75,21 @@ static void add_column(struct text *body, const char *name, size_t count, double
 }
 
 /* Whether steps of the session `short` wait for no more than a small part of the heavy request's
- * time. */
-static bool waits_are_short(struct client *client, struct long_call *call, double began)
+ * time, *whole. */
+static bool waits_are_short(double *whole, struct long_call *call)
 {
-    double longest = 0;
+    double longest = 0, began = clock_ms();
+    long_send(call, &client);
     while (!atomic_load(&call->answered)) {
         double asked = clock_ms();
-        (void)step(client, "short", false);
+        (void)step(&client, "short", false);
         longest = fmax(longest, clock_ms() - asked);
     }
-    double whole = clock_ms() - began;
+    *whole = clock_ms() - began;
     long_end(call, 200, NULL);
-    printf("heavy: a decode took at most %.1f ms beside a request of %.1f ms\n", longest, whole);
-    return longest * PART < whole;
+    printf("heavy: a decode took at most %.1f ms beside a request of %.1f ms\n", longest, *whole);
+    return longest * PART < *whole;
 }
-
-START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions)
-{
-    struct daemon daemon;
-    struct client client;
-    struct long_call call;
-    begin_heavy(&daemon, &client, &heavies[_i], LONG_SESSION);
-    ck_assert_int_eq(step(&client, "short", true), 0);
-    bool soon = false;
-    for (size_t tries = 0; !soon && tries < TRIES; tries++) {
-        double began = clock_ms();
-        send_heavy(&call, &client, NULL, &heavies[_i]);
-        soon = waits_are_short(&client, &call, began);
-    }
-    ck_assert(soon);
-    end(&daemon, &client);
-}
-END_TEST
 
 #define MEAN_KEYS 8192
 #define MEAN_ROWS 256
@@ -121,11 +97,9 @@ END_TEST
 /* The weights ascend, so that ranking them takes longest. */
 START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
 {
-    struct daemon daemon;
-    struct client client;
-    struct long_call call = {.daemon = &daemon, .path = "/attend"};
-    daemon_start(&daemon, HEAVY_CONFIG(""), NULL, NULL);
-    client_open(&client, &daemon);
+    struct long_call call = {.daemon = &served, .path = "/attend"};
+    double whole;
+    serve(HEAVY_CONFIG(""));
     ck_assert_int_eq(step(&client, "short", true), 0);
     text_add(&call.body, "{\"outputs\":[\"attention_weights\"],\"average_heads\":true,"
                          "\"top_k\":1024,\"binary_output\":true,\"scale\":1");
@@ -133,71 +107,65 @@ START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
     add_column(&call.body, "key", MEAN_KEYS, 1e-3);
     add_column(&call.body, "value", MEAN_KEYS, 1);
     text_add(&call.body, "}");
-    double began = clock_ms();
-    long_send(&call, &client);
-    ck_assert(waits_are_short(&client, &call, began));
-    end(&daemon, &client);
+    ck_assert(waits_are_short(&whole, &call));
+    serve_end();
 }
 END_TEST
 
 START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
 {
     static const struct heavy usual = {32, 1, HEAVY_CONFIG(""), ""};
-    struct daemon daemon;
-    struct client client;
     struct long_call call;
-    begin_heavy(&daemon, &client, &usual, 4096);
-    send_heavy(&call, &client, NULL, &usual);
+    begin_heavy(&usual, 4096);
+    write_heavy(&call, NULL, &usual);
+    long_send(&call, &client);
     long_end(&call, 200, NULL);
     ck_assert_double_eq(call_metric(&client, "attnd_decode_batch_size_count"), 1);
-    end(&daemon, &client);
+    serve_end();
 }
 END_TEST
 
 /* Whether the deadline passes before all is computed.  Items of the list that were not computed
  * have an error; the metric counts rows when they are computed. */
-static bool is_stopped(struct client *client, const struct heavy *heavy, double deadline_ms)
+static bool is_stopped(const struct heavy *heavy, double deadline_ms)
 {
     struct long_call call;
     char deadline[40];
     const char *const headers[] = {deadline, NULL};
     snprintf(deadline, sizeof deadline, "X-Deadline-Ms: %.0f", ceil(deadline_ms));
-    const double before = call_metric(client, "attnd_decode_rows_total");
-    send_heavy(&call, client, headers, heavy);
+    const double before = call_metric(&client, "attnd_decode_rows_total");
+    write_heavy(&call, headers, heavy);
+    long_send(&call, &client);
     pthread_join(call.thread, NULL);
     expect_answer(&call.answer, 200, NULL, "the list");
     const bool stopped = strstr(call.answer.text, "\"deadline_exceeded\"") != NULL;
     if (stopped)
-        ck_assert_double_lt(call_metric(client, "attnd_decode_rows_total"),
+        ck_assert_double_lt(call_metric(&client, "attnd_decode_rows_total"),
                             before + (double)(heavy->items * heavy->rows));
     answer_free(&call.answer);
     text_free(&call.body);
     return stopped;
 }
 
-/* The deadline is a quarter of the time that the request takes without one, or less where the
- * machine has become less busy meanwhile. */
-START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
+/* A deadline is a quarter of the time that the request takes without one, or less where the machine
+ * has become less busy meanwhile. */
+START_TEST(test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline)
 {
     const struct heavy *heavy = &heavies[_i];
-    struct daemon daemon;
-    struct client client;
     struct long_call call;
-    begin_heavy(&daemon, &client, heavy, LONG_SESSION);
-    double least = INFINITY;
-    for (size_t i = 0; i < TRIES; i++) {
-        double began = clock_ms();
-        send_heavy(&call, &client, NULL, heavy);
-        long_end(&call, 200, NULL);
-        least = fmin(least, clock_ms() - began);
+    double whole = 0;
+    bool soon = false;
+    begin_heavy(heavy, LONG_SESSION);
+    ck_assert_int_eq(step(&client, "short", true), 0);
+    for (size_t tries = 0; !soon && tries < TRIES; tries++) {
+        write_heavy(&call, NULL, heavy);
+        soon = waits_are_short(&whole, &call);
     }
-    double deadline = least / 4;
-    while (!is_stopped(&client, heavy, deadline)) {
+    ck_assert(soon);
+    for (double deadline = whole / 4; !is_stopped(heavy, deadline); deadline /= 2)
         ck_assert_double_ge(deadline, 1);
-        deadline /= 2;
-    }
     ck_assert_int_eq(step(&client, "h0", false), LONG_SESSION);
-    end(&daemon, &client);
+    serve_end();
 }
 END_TEST
 
@@ -211,21 +179,19 @@ END_TEST
     "\"random\":"                                                                          \
     "{\"hidden_size\":4,\"num_attention_heads\":4,\"is_causal\":true,\"seed\":1}}]}"
 
-static void begin_chain(struct client *client)
+static void begin_chain(void)
 {
     struct text body = {0};
     text_add(&body, "{\"session_id\":\"chain\",\"start\":true,\"hidden_states\":[[1,2,3,4]");
     for (size_t i = 1; i < CHAIN_TOKENS; i++)
         text_add(&body, ",[1,2,3,4]");
     text_add(&body, "]}");
-    struct answer answer = client_post(client, "/attend", body.data);
-    expect_answer(&answer, 200, NULL, "prefill");
-    answer_free(&answer);
+    expect_posted(&client, "/attend", body.data, 200, NULL);
     text_free(&body);
 }
 
 /* Posts steps that are little to compute, but cannot be one batch. */
-static void post_chain(struct raw *raw, const struct daemon *daemon)
+static void post_chain(struct raw *raw)
 {
     struct text body = {0};
     text_add(&body, "{\"sequences\":[");
@@ -234,18 +200,15 @@ static void post_chain(struct raw *raw, const struct daemon *daemon)
                  i > 0 ? "," : "");
     text_add(&body, "]}");
     ck_assert_uint_le(body.length, 65536);
-    post_body(raw, daemon, "/decode", "1.1", "", &body);
+    post_body(raw, &served, "/decode", "1.1", "", &body);
 }
 
 START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
 {
-    struct daemon daemon;
-    struct client client;
     struct raw raw;
-    daemon_start(&daemon, CHAIN_MODEL, NULL, NULL);
-    client_open(&client, &daemon);
-    begin_chain(&client);
-    post_chain(&raw, &daemon);
+    serve(CHAIN_MODEL);
+    begin_chain();
+    post_chain(&raw);
     for (int i = 0; i < CHAIN_LOOKS; i++)
         ck_assert_int_eq(call_status(&client, "chain"), 200);
     ck_assert_msg(poll(&(struct pollfd){.fd = raw.fd, .events = POLLIN}, 1, 0) == 0,
@@ -254,7 +217,7 @@ START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_on
     ck_assert_uint_eq(answer.status, 200);
     raw_answer_free(&answer);
     raw_close(&raw);
-    end(&daemon, &client);
+    serve_end();
 }
 END_TEST
 
@@ -263,12 +226,10 @@ Suite *suite_heavy(void)
     Suite *suite = suite_create("heavy");
     TCase *steps = tcase_create("heavy");
     tcase_add_loop_test(
-        steps, test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions, 0,
+        steps, test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline, 0,
         NUM_HEAVIES);
     tcase_add_test(steps, test_decodes_are_answered_while_mean_weights_are_ranked);
     tcase_add_test(steps, test_rows_of_32_sessions_of_4096_tokens_are_one_batch);
-    tcase_add_loop_test(steps, test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun, 0,
-                        NUM_HEAVIES);
     suite_add_tcase(suite, steps);
     TCase *chains = tcase_create("chains");
     tcase_add_test(chains,

@@ -69,9 +69,7 @@ static void expect_of(const char *path, const char *body, const char *id, long s
 {
     char text[256];
     snprintf(text, sizeof text, body, id);
-    struct answer answer = client_post(&client, path, text);
-    expect_answer(&answer, status, code, id);
-    answer_free(&answer);
+    expect_posted(&client, path, text, status, code);
 }
 
 START_TEST(test_a_sharded_daemon_takes_ids_of_its_own_name_alone)

@@ -51,9 +51,7 @@ static void steps_of_new(const char *id, unsigned count)
 
 static void make_snapshot(void)
 {
-    struct answer answer = client_post(&client, "/snapshot", "");
-    expect_answer(&answer, 202, NULL, "/snapshot");
-    answer_free(&answer);
+    expect_posted(&client, "/snapshot", "", 202, NULL);
     state_files_await(directory, ".base");
 }
 

@@ -348,9 +348,8 @@ START_TEST(test_relative_checkpoint_path_starts_at_the_configuration_file)
     ck_assert_int_eq(json_integer_value(json_array_get(layers, 0)), 1);
     ck_assert_ptr_null(strstr(answer.text, "/")); /* the reply shows no path */
     answer_free(&answer);
-    answer = client_post(&client, "/attend", "{\"layer\":0,\"hidden_states\":[[1]]}");
-    expect_answer(&answer, 404, "layer_not_found", "a layer that is not resident");
-    answer_free(&answer);
+    expect_posted(&client, "/attend", "{\"layer\":0,\"hidden_states\":[[1]]}", 404,
+                  "layer_not_found");
     client_close(&client);
     daemon_stop(&daemon);
     text_free(&config);

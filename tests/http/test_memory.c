@@ -18,12 +18,13 @@
 #define CONFIG_LITTLE(members)                                                                  \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"threads\":2,\"max_body_bytes\":\"2MiB\","             \
     "\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"24MiB\",\"cache_bytes\":\"24MiB\"," \
-    "\"max_connections\":64,\"max_sessions\":64,\"max_queue\":64," members                      \
+    "\"inputs_bytes\":\"1MiB\",\"max_connections\":64,\"max_sessions\":64,\"max_queue\":"       \
+    "64," members                                                                               \
     "\"models\":[{\"name\":\"wide\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4," \
     "\"is_causal\":true,\"seed\":7}}]}"
 #define WIDTH 256
 #define ROWS 1000 /* of a call: a body of 1 MiB, results of 4 MiB */
-#define CALLERS (INSTRUMENTED ? 6 : 16)
+#define CALLERS (INSTRUMENTED ? 6 : 8)
 #define SESSIONS 3  /* of each */
 #define CALLS 6     /* two steps in each of its sessions */
 #define TRIES 10000 /* of a request that was refused for lack of memory */
@@ -223,9 +224,7 @@ START_TEST(test_attnd_serves_with_defaults_where_there_is_little_memory)
     ck_assert_msg(strstr(log, "memory_limit gives 512 MiB: defaults") != NULL, "%s", log);
     free(log);
     client_open(&client, &daemon);
-    struct answer answer = client_post(&client, "/attend", body);
-    expect_answer(&answer, 200, NULL, body);
-    answer_free(&answer);
+    expect_posted(&client, "/attend", body, 200, NULL);
     client_close(&client);
     daemon_stop(&daemon);
 }
@@ -234,8 +233,8 @@ END_TEST
 START_TEST(test_options_that_were_set_are_refused_and_never_divided)
 {
     static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1092.0 + "},
-                                            {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
-                                            {"--max-connections=16384", " + connections 729.4 "}};
+                                            {"--max-in-flight-bytes=1GiB", " + requests 1155.6 "},
+                                            {"--max-connections=16384", " + connections 730.4 "}};
     char config[256];
     snprintf(config, sizeof config,
              "{\"port\":0,\"memory_limit\":\"512MiB\",\"models\":[{\"name\":\"plain\","
@@ -383,7 +382,7 @@ static const char kept[] =
     "\"seed\":7}}]}";
 #define WINDOW "\"sliding_window\":[15,0]," /* of calls, not of the layer: caches keep all tokens */
 #define LONG 16                             /* calls whose rows one session has in the end */
-#define UNDONE (INSTRUMENTED ? 14 : 94) /* calls to another session, which are truncated again */
+#define UNDONE (INSTRUMENTED ? 14 : 34) /* calls to another session, which are truncated again */
 
 /* Bytes of the largest file of the directory. */
 static size_t largest_bytes(const char *directory)
@@ -416,20 +415,16 @@ static void fill(struct client *client)
 {
     struct load load = {.number = 1};
     for (unsigned i = 0; i < 2; i++) {
-        struct answer made =
-            client_post(client, "/sessions",
-                        i == 0 ? "{\"session_id\":\"long\"}" : "{\"session_id\":\"short\"}");
-        expect_answer(&made, 201, NULL, "create");
-        answer_free(&made);
+        expect_posted(client, "/sessions",
+                      i == 0 ? "{\"session_id\":\"long\"}" : "{\"session_id\":\"short\"}", 201,
+                      NULL);
     }
     for (unsigned i = 0; i < LONG + UNDONE; i++, load.number++) {
         call(client, &load,
              i < LONG ? WINDOW "\"session_id\":\"long\"," : WINDOW "\"session_id\":\"short\",");
         if (i < LONG)
             continue;
-        struct answer answer = client_post(client, "/sessions/short/truncate", "{\"length\":0}");
-        expect_answer(&answer, 200, NULL, "truncate");
-        answer_free(&answer);
+        expect_posted(client, "/sessions/short/truncate", "{\"length\":0}", 200, NULL);
     }
     ck_assert_uint_eq(load.good, LONG + UNDONE);
 }

@@ -26,9 +26,7 @@ static void decode(const char *id, const char *model)
     struct text body = {0};
     text_add(&body, "{\"session_id\":\"%s\",\"start\":true,\"model\":\"%s\",", id, model);
     add_rows(&body, 1);
-    struct answer answer = client_post(&client, "/decode", body.data);
-    expect_answer(&answer, 200, NULL, id);
-    answer_free(&answer);
+    expect_posted(&client, "/decode", body.data, 200, NULL);
     text_free(&body);
 }
 
@@ -37,10 +35,8 @@ START_TEST(test_computations_sessions_and_weights_are_counted_by_model)
     decode("a", "first");
     decode("b", "first");
     decode("c", "second");
-    struct answer plain = client_post(&client, "/attend",
-                                      "{\"query\":[[[1],[2]]],\"key\":[[[1]]],\"value\":[[[7]]]}");
-    expect_answer(&plain, 200, NULL, "/attend");
-    answer_free(&plain);
+    expect_posted(&client, "/attend", "{\"query\":[[[1],[2]]],\"key\":[[[1]]],\"value\":[[[7]]]}",
+                  200, NULL);
     static const struct {
         const char *sample;
         double value;

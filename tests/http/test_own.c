@@ -62,9 +62,7 @@ START_TEST(test_own_layer_attends_and_serves_a_session)
     struct answer answer = post_rows("/attend", "", 0, OWN_ROWS);
     expect_rows("attend", &answer, 0, OWN_ROWS);
     answer_free(&answer);
-    answer = client_post(&client, "/sessions", "{\"session_id\":\"a\"}");
-    expect_answer(&answer, 201, NULL, "create");
-    answer_free(&answer);
+    expect_posted(&client, "/sessions", "{\"session_id\":\"a\"}", 201, NULL);
     answer = post_rows("/attend", "\"session_id\":\"a\",", 0, 3);
     expect_rows("prefill", &answer, 0, 3);
     answer_free(&answer);

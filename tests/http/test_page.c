@@ -18,7 +18,7 @@
 #define POLICY                                                                              \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " \
     "connect-src 'self'; base-uri 'none'; form-action 'none'; "                             \
-    "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors "
+    "require-trusted-types-for 'script'; trusted-types attnd-worker; frame-ancestors "
 
 static struct answer ask(const char *method, const char *path, const char *field)
 {
@@ -109,9 +109,10 @@ static const char *type_of(const char *name)
 {
     static const char *const types[][2] = {{".js", "text/javascript; charset=utf-8"},
                                            {".css", "text/css; charset=utf-8"},
-                                           {".svg", "image/svg+xml"}};
+                                           {".svg", "image/svg+xml"},
+                                           {".safetensors", "application/octet-stream"}};
     const char *suffix = strrchr(name, '.');
-    for (size_t i = 0; suffix != NULL && i < 3; i++)
+    for (size_t i = 0; suffix != NULL && i < sizeof types / sizeof types[0]; i++)
         if (strcmp(suffix, types[i][0]) == 0)
             return types[i][1];
     return NULL;
@@ -137,6 +138,8 @@ START_TEST(test_page_and_its_files_are_those_of_the_tree)
     expect_file("/", DIRECTORY "/index.html", "text/html; charset=utf-8");
     expect_file("/ui/attn-client.mjs", "clients/js/attn-client.mjs",
                 "text/javascript; charset=utf-8");
+    expect_file("/ui/demo.json", "examples/demo/demo.json", "application/json");
+    expect_file("/ui/demo_tokenizer.json", "examples/demo/tokenizer.json", "application/json");
 }
 END_TEST
 

@@ -387,9 +387,7 @@ static unsigned long make_and_delete_many(void)
     char text[64];
     for (unsigned i = 0; i <= MANY; i++) {
         snprintf(text, sizeof text, "{\"session_id\":\"s%u\"}", i);
-        struct answer answer = client_post(&client, "/sessions", text);
-        expect_answer(&answer, 201, NULL, text);
-        answer_free(&answer);
+        expect_posted(&client, "/sessions", text, 201, NULL);
     }
     unsigned long most = resident_kib();
     for (unsigned i = 0; i < MANY; i++) { /* the last one lies above the others */

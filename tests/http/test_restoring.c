@@ -101,9 +101,7 @@ static void make_directory(const char *own, bool snapshot)
     make(id, ROWS);
     if (snapshot) {
         char directory[80];
-        struct answer answer = client_post(&client, "/snapshot", "");
-        expect_answer(&answer, 202, NULL, "snapshot");
-        answer_free(&answer);
+        expect_posted(&client, "/snapshot", "", 202, NULL);
         snprintf(directory, sizeof directory, "%s/%s", root, own);
         state_files_await(directory, ".base");
     }
@@ -350,10 +348,8 @@ START_TEST(test_full_adopted_directory_refuses_its_own_sessions_alone)
     struct answer list = decode_list(2);
     expect_items(&list, (const char *const[]){"", "insufficient_storage", ""});
     answer_free(&list);
-    struct answer made =
-        client_post(&client, "/sessions", "{\"model\":\"tiny\",\"session_id\":\"b.new\"}");
-    expect_answer(&made, 507, "insufficient_storage", "a new session");
-    answer_free(&made);
+    expect_posted(&client, "/sessions", "{\"model\":\"tiny\",\"session_id\":\"b.new\"}", 507,
+                  "insufficient_storage");
     call_create(&client, "c.new", "");
     ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS);
     shell("rm b/full");

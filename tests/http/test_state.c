@@ -309,9 +309,7 @@ static struct answer tall_file(void)
     answer_free(&made);
     text_add(&body, "{");
     text_step(&body, "a", 1, "}");
-    made = client_post(&client, "/decode", body.data);
-    expect_answer(&made, 200, NULL, "decode");
-    answer_free(&made);
+    expect_posted(&client, "/decode", body.data, 200, NULL);
     text_free(&body);
     return export_of(&client, "a");
 }

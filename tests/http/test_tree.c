@@ -84,9 +84,7 @@ static void begin(const char *model)
              model);
     text_floats(&body, rows, 9, SHAPE(CACHED, WIDTH));
     text_add(&body, "}");
-    struct answer answer = client_post(&client, "/attend", body.data);
-    expect_answer(&answer, 200, NULL, model);
-    answer_free(&answer);
+    expect_posted(&client, "/attend", body.data, 200, NULL);
     text_free(&body);
 }
 
@@ -283,9 +281,7 @@ static void fill_session(const char *id)
         for (size_t i = 1; i < PIECE * 4; i++)
             text_add(&body, ",%zu", i % 7);
         text_add(&body, "]}}");
-        struct answer answer = client_post(&client, "/attend", body.data);
-        expect_answer(&answer, 200, NULL, id);
-        answer_free(&answer);
+        expect_posted(&client, "/attend", body.data, 200, NULL);
         text_free(&body);
     }
 }

@@ -113,9 +113,7 @@ static void create(const char *id, const char *fields)
 {
     char body[512];
     snprintf(body, sizeof body, "{\"session_id\":\"%s\",%s}", id, fields);
-    struct answer answer = client_post(&client, "/sessions", body);
-    expect_answer(&answer, 201, NULL, body);
-    answer_free(&answer);
+    expect_posted(&client, "/sessions", body, 201, NULL);
 }
 
 /* ---- The reference --------------------------------------------------------------------------- */
@@ -281,9 +279,8 @@ START_TEST(test_a_retry_is_answered_again_and_other_keys_are_a_conflict)
     for (size_t i = 0; i < 3; i++) {
         char body[512];
         snprintf(body, sizeof body, "{\"session_id\":\"s\",\"position\":3,%s}", others[i]);
-        struct answer answer = client_post(&client, "/decode", body);
-        expect_answer(&answer, i == 0 ? 200 : 409, i == 0 ? NULL : "position_conflict", others[i]);
-        answer_free(&answer);
+        expect_posted(&client, "/decode", body, i == 0 ? 200 : 409,
+                      i == 0 ? NULL : "position_conflict");
     }
     answer_free(&first);
     answer_free(&again);
@@ -316,9 +313,7 @@ START_TEST(test_forks_truncation_and_states_keep_the_bits)
     expect_same_next("fork", "s");
     expect_same_next("moved", "s");
     expect_step("/decode", "s", 100, 3, "");
-    struct answer answer = client_post(&client, "/sessions/s/truncate", "{\"length\":70}");
-    expect_answer(&answer, 200, NULL, "truncate");
-    answer_free(&answer);
+    expect_posted(&client, "/sessions/s/truncate", "{\"length\":70}", 200, NULL);
     expect_same_next("s", "fork");
 }
 END_TEST
@@ -548,9 +543,7 @@ START_TEST(test_rows_of_the_wrong_kind_are_refused)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char body[256];
         snprintf(body, sizeof body, cases[i].body, one);
-        struct answer answer = client_post(&client, cases[i].path, body);
-        expect_answer(&answer, cases[i].status, cases[i].code, body);
-        answer_free(&answer);
+        expect_posted(&client, cases[i].path, body, cases[i].status, cases[i].code);
     }
     ck_assert_int_eq(call_status(&client, "new"), 404);
     ck_assert_uint_eq(call_length(&client, "s", 0), 0);

@@ -10,9 +10,10 @@
 #define QUIET_MS 500 /* in which nothing is to happen */
 #define SOON_MS 20000
 
-/* A model of which one thread computes long calls. */
+/* A model of which one thread computes long calls, however long the machine lets it take. */
 #define SLOW_CONFIG                                                                          \
     "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"memory_limit\":\"64GiB\","       \
+    "\"drain_timeout_s\":3600,"                                                              \
     "\"models\":[{\"name\":\"slow\",\"random\":{\"hidden_size\":64,\"num_attention_heads\":" \
     "16,\"is_causal\":true,\"seed\":1}}]}"
 

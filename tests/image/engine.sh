@@ -185,9 +185,9 @@ check_hardening() {
 check_served() {
     local names
     names=$(curl -sS --max-time 10 "$url/models" | grep -o '"name":"[^"]*"' | sort | tr -d '\n')
-    expect models '"name":"gqa""name":"llama""name":"mha"' "$names"
+    expect models '"name":"demo""name":"gqa""name":"llama""name":"mha"' "$names"
     post /attend "{\"model\":\"llama\",\"hidden_states\":$(rows "$width" 3 1)}" >/dev/null
-    ok "a directory mounted at /models/llama is served as llama, beside mha and gqa"
+    ok "a directory mounted at /models/llama is served as llama, beside demo, mha and gqa"
     expect_healthy "$project"
     ok "the health check is green"
 }

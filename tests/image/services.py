@@ -124,7 +124,7 @@ def expect_accepted(attnd, what, service, models=None):
     expect(int(service["stop_grace_period"].rstrip("s")) >= end + 20,
            f"{what}: is killed before {end} s and a snapshot are over")
     names = re.findall(r"(?m)^  (\w+): (?:random|\S+),", done.stdout)
-    wanted = {"mha", "gqa"} | ({"llama"} if models else set())
+    wanted = {"mha", "gqa", "demo"} | ({"llama"} if models else set())
     expect(done.returncode != 0 or wanted <= set(names), f"{what}: models are {names}")
     return len(variables)
 

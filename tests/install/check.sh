@@ -134,7 +134,8 @@ check_completion() {
 # ---- The daemon and its unit -----------------------------------------------------------------------
 
 check_daemon() {
-    local config=$root/etc/attnd/attnd.json
+    local config=$work/attnd.json
+    sed "s|/usr/share|$root/usr/share|" "$root/etc/attnd/attnd.json" >"$config"
     same "attnd --version" "attnd $version" "$("$root/usr/bin/attnd" --version | head -n 1)"
     env -i "$root/usr/bin/attnd" --config "$config" --memory-limit 64GiB --check >"$work/checked" || fail "attnd --check $config"
     grep -qE 'durability += journal \(file\)' "$work/checked" || fail "the installed file is not read"
@@ -164,7 +165,7 @@ verify_unit() { # unit, instance, lines that it has
 # What the command of a shard's unit gives to attnd, with the file of its own, is taken as it is meant.
 check_shard() {
     local command
-    command=$(sed -nE 's|^ExecStart=||p' "$lib/systemd/system/attnd@.service" | sed "s|%i|a|g; s|%C|$work|; s|/etc/attnd|$root/etc/attnd|")
+    command=$(sed -nE 's|^ExecStart=||p' "$lib/systemd/system/attnd@.service" | sed "s|%i|a|g; s|%C|$work|; s|/etc/attnd|$work|")
     # shellcheck disable=SC2086 # words on purpose
     env -i ATTN_PORT=8081 $root$command --memory-limit 64GiB --check >"$work/shard" || fail "attnd@.service: attnd --check"
     grep -qE '^  instance += a +\(flag\)' "$work/shard" || fail "attnd@.service: instance"
@@ -186,10 +187,11 @@ check_units() {
 check_data() {
     local file
     for file in clients/python/attn_client.py clients/js/attn-client.mjs prometheus/alerts.yml \
-        grafana/attnd.json haproxy/haproxy.cfg haproxy/haproxy.lua; do
+        grafana/attnd.json haproxy/haproxy.cfg haproxy/haproxy.lua demo/config.json demo/model.safetensors \
+        demo/tokenizer.json demo/demo.json demo/README.md; do
         [ -s "$root/usr/share/attnd/$file" ] || fail "no /usr/share/attnd/$file"
     done
-    passed "/usr/share/attnd has clients, alert rules, dashboard and HAProxy's files"
+    passed "/usr/share/attnd has clients, alert rules, dashboard, HAProxy's files and the demonstration model"
 }
 
 check_symbols

@@ -189,7 +189,7 @@ step() { # position
 
 check_session() {
     local before
-    sed -i "s|\"models\": \[\]|\"models\": [$model]|" "$work/booted/etc/attnd/attnd.json"
+    sed -i "s|\"models\": \[|&$model,|" "$work/booted/etc/attnd/attnd.json"
     inside systemctl restart attnd.service
     ask POST /sessions '{"session_id":"kept","model":"tiny"}' >/dev/null
     step 0 >/dev/null

@@ -37,10 +37,10 @@ const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
     bool rescale = rng_next(rng) % 2;
     snprintf(check->what, sizeof check->what, "rows %zu, k %zu, n %zu, rescale %d", rows, k, n,
              rescale);
-    struct grid a = grid_place(&pens[0], rng, rows, k),
-                transposed = grid_place(&pens[1], rng, k, rows);
-    struct grid b = grid_place(&pens[2], rng, k, n), factors = grid_place(&pens[3], rng, 1, rows);
-    struct grid want = grid_place(&pens[4], rng, rows, n), got = grid_place(&pens[5], rng, rows, n);
+    struct grid a = grid_index(&pens[0], rng, rows, k),
+                transposed = grid_index(&pens[1], rng, k, rows);
+    struct grid b = grid_index(&pens[2], rng, k, n), factors = grid_index(&pens[3], rng, 1, rows);
+    struct grid want = grid_index(&pens[4], rng, rows, n), got = grid_index(&pens[5], rng, rows, n);
     grid_fill(&a, rng, 1);
     grid_fill(&b, rng, 1);
     grid_fill(&factors, rng, 1);
@@ -112,13 +112,13 @@ const char *check_softmax_columns(struct check *check, size_t rows, size_t k, si
     snprintf(check->what, sizeof check->what, "rows %zu, n %zu, bounded %d", rows, n, bounded);
     if (rows > MOST)
         return "the check is too small for that";
-    struct grid want = grid_place(&pens[0], rng, rows, n), got = grid_place(&pens[1], rng, n, rows);
-    struct grid transposed = grid_place(&pens[2], rng, n, rows);
+    struct grid want = grid_index(&pens[0], rng, rows, n), got = grid_index(&pens[1], rng, n, rows);
+    struct grid transposed = grid_index(&pens[2], rng, n, rows);
     struct grid tops = {.at = max, .rows = 1, .cols = rows, .ld = rows};
     struct grid sums = {.at = sum, .rows = 1, .cols = rows, .ld = rows};
-    struct grid top = grid_place(&pens[3], rng, 1, rows),
-                total = grid_place(&pens[4], rng, 1, rows);
-    struct grid by = grid_place(&pens[5], rng, 1, rows);
+    struct grid top = grid_index(&pens[3], rng, 1, rows),
+                total = grid_index(&pens[4], rng, 1, rows);
+    struct grid by = grid_index(&pens[5], rng, 1, rows);
     fill_rows(check, &want, &tops, &sums);
     transpose(&got, &want);
     grid_copy(&top, &tops, 0);
@@ -149,8 +149,8 @@ const char *check_transpose(struct check *check, size_t rows, size_t k, size_t n
     snprintf(check->what, sizeof check->what, "rows %zu, n %zu", rows, n);
     if (rows > MOST)
         return "the check is too small for that";
-    struct grid in = grid_place(&check->pens[0], rng, rows, n);
-    struct grid out = grid_place(&check->pens[1], rng, n, rows);
+    struct grid in = grid_index(&check->pens[0], rng, rows, n);
+    struct grid out = grid_index(&check->pens[1], rng, n, rows);
     grid_fill(&in, rng, 1);
     for (size_t r = 0; r < rows; r++)
         from[r] = in.at + r * in.ld;
@@ -184,8 +184,8 @@ const char *check_widen_keys(struct check *check, size_t rows, size_t k, size_t 
     const size_t bytes = ATTN_TILE * attn_tile_key_bytes(tile.dtype, d);
     (void)rows, (void)n;
     snprintf(check->what, sizeof check->what, "dtype %d, d %zu", (int)tile.dtype, d);
-    struct grid in = grid_place(&check->pens[0], rng, 1, bytes / sizeof(float));
-    struct grid out = grid_place(&check->pens[1], rng, 1, d * ATTN_TILE);
+    struct grid in = grid_index(&check->pens[0], rng, 1, bytes / sizeof(float));
+    struct grid out = grid_index(&check->pens[1], rng, 1, d * ATTN_TILE);
     tile.k = in.at;
     tile.v = unused;
     if (tile.dtype == ATTN_INT8)

@@ -52,7 +52,7 @@ static bool has_pattern(const float *at, size_t count)
     return true;
 }
 
-struct grid grid_place(struct pen *pen, struct rng *rng, size_t rows, size_t cols)
+struct grid grid_index(struct pen *pen, struct rng *rng, size_t rows, size_t cols)
 {
     static const size_t gaps[] = {0, 0, 1, 3, 7, 16, 29};
     struct grid grid = {.rows = rows, .cols = cols};

@@ -35,7 +35,7 @@ struct grid {
 
 /* Places a grid of rows x cols, all of it patterned; its stride and its end of the pen are
  * random. */
-struct grid grid_place(struct pen *pen, struct rng *rng, size_t rows, size_t cols);
+struct grid grid_index(struct pen *pen, struct rng *rng, size_t rows, size_t cols);
 
 /* Fills the grid with uniform numbers in +-scale. */
 void grid_fill(const struct grid *grid, struct rng *rng, float scale);

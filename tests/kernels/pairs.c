@@ -25,7 +25,7 @@ static size_t whole(size_t k) { return attn_ceil_div(k, ATTN_PAIR_STEP) * ATTN_P
 static const char *compare_words(struct check *check, const struct pairs *p)
 {
     const struct grid *b = &p->b;
-    struct grid columns = grid_place(&check->pens[7], &check->rng, b->cols, b->rows);
+    struct grid columns = grid_index(&check->pens[7], &check->rng, b->cols, b->rows);
     const float *rows[MOST], *keys[MOST];
     for (size_t i = 0; i < b->rows; i++)
         rows[i] = b->at + i * b->ld;
@@ -74,8 +74,8 @@ static void multiply(struct check *check, const struct pairs *p, const struct gr
 /* Whether rows computed without the others have the same bits. */
 static bool rows_same(struct check *check, const struct pairs *p, size_t first, size_t count)
 {
-    struct grid part = grid_place(&check->pens[7], &check->rng, count, p->c.cols);
-    struct grid divided = grid_place(&check->pens[8], &check->rng, count, whole(p->a.cols));
+    struct grid part = grid_index(&check->pens[7], &check->rng, count, p->c.cols);
+    struct grid divided = grid_index(&check->pens[8], &check->rng, count, whole(p->a.cols));
     multiply(check, p, &part, &divided, first, count);
     for (size_t r = 0; r < count; r++)
         if (!grid_same_row(&part, r, &p->c, first + r))
@@ -113,13 +113,13 @@ const char *check_pairs(struct check *check, size_t rows, size_t k, size_t n)
     struct pairs p = {.accumulate = rng_next(rng) % 2};
     snprintf(check->what, sizeof check->what, "rows %zu, k %zu, n %zu, accumulate %d", rows, k, n,
              p.accumulate);
-    p.a = grid_place(&check->pens[0], rng, rows, k);
-    p.b = grid_place(&check->pens[1], rng, k, n);
-    p.start = grid_place(&check->pens[2], rng, rows, n);
-    p.c = grid_place(&check->pens[3], rng, rows, n);
-    p.divided = grid_place(&check->pens[4], rng, rows, whole(k));
-    p.values = grid_place(&check->pens[5], rng, whole(k) / 2, n);
-    p.keys = grid_place(&check->pens[6], rng, whole(k) / 2, n);
+    p.a = grid_index(&check->pens[0], rng, rows, k);
+    p.b = grid_index(&check->pens[1], rng, k, n);
+    p.start = grid_index(&check->pens[2], rng, rows, n);
+    p.c = grid_index(&check->pens[3], rng, rows, n);
+    p.divided = grid_index(&check->pens[4], rng, rows, whole(k));
+    p.values = grid_index(&check->pens[5], rng, whole(k) / 2, n);
+    p.keys = grid_index(&check->pens[6], rng, whole(k) / 2, n);
     grid_fill(&p.a, rng, 1);
     grid_fill(&p.b, rng, 1);
     grid_fill(&p.start, rng, 1);

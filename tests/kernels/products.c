@@ -114,8 +114,8 @@ static void make_ready(struct check *check, const struct multiplication *m,
 static bool matmul_rows_same(struct check *check, const struct multiplication *m, size_t first,
                              size_t count)
 {
-    struct grid part = grid_place(&check->pens[4], &check->rng, count, m->c.cols);
-    struct grid rows = grid_place(&check->pens[5], &check->rng, count, m->ready.cols);
+    struct grid part = grid_index(&check->pens[4], &check->rng, count, m->c.cols);
+    struct grid rows = grid_index(&check->pens[5], &check->rng, count, m->ready.cols);
     struct attn_prepared_row prepared[MOST_ROWS];
     struct attn_matmul product = m->product;
     if (product.accumulate)
@@ -156,7 +156,7 @@ static bool matmul_transposed_same(struct check *check, const struct multiplicat
 {
     const struct attn_matmul *p = &m->product;
     struct attn_matmul product = *p;
-    struct grid c = grid_place(&check->pens[4], &check->rng, m->c.rows, m->c.cols);
+    struct grid c = grid_index(&check->pens[4], &check->rng, m->c.rows, m->c.cols);
     const uint16_t *b = p->b;
     uint16_t *columns = malloc(p->n * p->k * sizeof *columns);
     for (size_t j = 0; columns != NULL && j < p->n; j++)
@@ -181,8 +181,8 @@ static bool matmul_transposed_same(struct check *check, const struct multiplicat
 /* Adds what a product with int8 has beside its numbers. */
 static void add_scales(struct check *check, struct multiplication *m)
 {
-    struct grid factor = grid_place(&check->pens[7], &check->rng, 1, m->a.cols);
-    m->scale = grid_place(&check->pens[8], &check->rng, 1, m->c.cols);
+    struct grid factor = grid_index(&check->pens[7], &check->rng, 1, m->a.cols);
+    m->scale = grid_index(&check->pens[8], &check->rng, 1, m->c.cols);
     grid_fill(&factor, &check->rng, 1);
     grid_fill(&m->scale, &check->rng, 1);
     memset(m->prepared, 0, sizeof m->prepared);
@@ -207,12 +207,12 @@ static const char *check_matmul_of(struct check *check, enum attn_dtype dtype, s
     struct multiplication m = {.dtype = dtype,
                                .matmul = many ? check->kernels->matmul_many
                                               : check->kernels->matmul[dtype]};
-    m.a = grid_place(&check->pens[0], rng, rows, k);
-    m.b = grid_place(&check->pens[1], rng, k, n);
-    m.c = grid_place(&check->pens[2], rng, rows, n);
-    m.start = grid_place(&check->pens[3], rng, rows, n);
+    m.a = grid_index(&check->pens[0], rng, rows, k);
+    m.b = grid_index(&check->pens[1], rng, k, n);
+    m.c = grid_index(&check->pens[2], rng, rows, n);
+    m.start = grid_index(&check->pens[3], rng, rows, n);
     m.ready =
-        grid_place(&check->pens[6], rng, rows, dtype == ATTN_INT8 ? attn_ceil_div(k, 4) * 4 : k);
+        grid_index(&check->pens[6], rng, rows, dtype == ATTN_INT8 ? attn_ceil_div(k, 4) * 4 : k);
     grid_fill(&m.a, rng, scale[0] / (float)k);
     grid_fill(&m.b, rng, scale[1]);
     grid_fill(&m.start, rng, scale[0] * scale[1]);

@@ -237,8 +237,8 @@ static const char *compare_project(const struct projection *p, const struct attn
 static bool project_rows_same(struct check *check, const struct projection *p, size_t first,
                               size_t count)
 {
-    struct grid part = grid_place(&check->pens[4], &check->rng, count, p->n);
-    struct grid rows = grid_place(&check->pens[5], &check->rng, count, p->x.cols);
+    struct grid part = grid_index(&check->pens[4], &check->rng, count, p->n);
+    struct grid rows = grid_index(&check->pens[5], &check->rng, count, p->x.cols);
     fill_addend(&part, p, first, 0);
     grid_copy(&rows, &p->x, first);
     run_project(check, p, (struct part){.y = &part, .x = &rows, .first = first, .n = p->n});
@@ -254,7 +254,7 @@ static bool project_columns_same(struct check *check, const struct projection *p
                                  bool rows_copied)
 {
     size_t first = j / ATTN_PANEL * ATTN_PANEL, n = j - first + 1;
-    struct grid part = grid_place(&check->pens[4], &check->rng, p->y.rows, n);
+    struct grid part = grid_index(&check->pens[4], &check->rng, p->y.rows, n);
     fill_addend(&part, p, 0, first);
     run_project(
         check, p,
@@ -287,14 +287,14 @@ static struct projection place_case(struct check *check, enum attn_dtype dtype, 
     struct rng *rng = &check->rng;
     size_t words = attn_ceil_div(k, attn_numbers_per_word(dtype));
     struct projection p = {.dtype = dtype, .from = rng_next(rng) % 3, .k = k, .n = n};
-    p.x = grid_place(&check->pens[0], rng, rows, dtype == ATTN_INT8 ? words : k);
-    p.w = grid_place(&check->pens[1], rng, attn_ceil_div(n, ATTN_PANEL), words * ATTN_PANEL);
-    p.y = grid_place(&check->pens[2], rng, rows, n);
-    p.addend = grid_place(&check->pens[3], rng, p.from == FROM_Y ? rows : 1, n);
+    p.x = grid_index(&check->pens[0], rng, rows, dtype == ATTN_INT8 ? words : k);
+    p.w = grid_index(&check->pens[1], rng, attn_ceil_div(n, ATTN_PANEL), words * ATTN_PANEL);
+    p.y = grid_index(&check->pens[2], rng, rows, n);
+    p.addend = grid_index(&check->pens[3], rng, p.from == FROM_Y ? rows : 1, n);
     p.scratch =
-        grid_place(&check->pens[6], rng, 1, attn_max(ATTN_PRODUCT_SCRATCH, ATTN_GEMM_SCRATCH)).at;
-    p.row_scale = grid_place(&check->pens[7], rng, 1, rows);
-    p.scale = grid_place(&check->pens[8], rng, 1, n);
+        grid_index(&check->pens[6], rng, 1, attn_max(ATTN_PRODUCT_SCRATCH, ATTN_GEMM_SCRATCH)).at;
+    p.row_scale = grid_index(&check->pens[7], rng, 1, rows);
+    p.scale = grid_index(&check->pens[8], rng, 1, n);
     return p;
 }
 
@@ -349,9 +349,9 @@ const char *check_quantize(struct check *check, size_t rows, size_t k, size_t n)
 {
     struct rng *rng = &check->rng;
     float width = widths[rng_next(rng) % (sizeof widths / sizeof widths[0])], max = 0;
-    struct grid x = grid_place(&check->pens[0], rng, 1, n);
-    struct grid words = grid_place(&check->pens[1], rng, 1, attn_ceil_div(n, 4));
-    struct grid scale = grid_place(&check->pens[2], rng, 1, 1);
+    struct grid x = grid_index(&check->pens[0], rng, 1, n);
+    struct grid words = grid_index(&check->pens[1], rng, 1, attn_ceil_div(n, 4));
+    struct grid scale = grid_index(&check->pens[2], rng, 1, 1);
     int8_t *out = (int8_t *)(words.at + words.cols) - n; /* ends with its memory */
     uint8_t before[4];
     (void)rows, (void)k;

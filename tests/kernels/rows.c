@@ -59,10 +59,10 @@ static struct softmax_state place_state(struct pen *a, struct pen *b, struct pen
                                         struct rng *rng, size_t rows, size_t n)
 {
     return (struct softmax_state){
-        .s = grid_place(a, rng, rows, n),
-        .max = grid_place(b, rng, 1, rows),
-        .sum = grid_place(c, rng, 1, rows),
-        .rescale = grid_place(d, rng, 1, rows),
+        .s = grid_index(a, rng, rows, n),
+        .max = grid_index(b, rng, 1, rows),
+        .sum = grid_index(c, rng, 1, rows),
+        .rescale = grid_index(d, rng, 1, rows),
     };
 }
 
@@ -94,7 +94,7 @@ static const char *compare_softmax_row(const struct softmax_state *after,
 static bool softmax_row_same(struct check *check, const struct softmax_state *after,
                              const struct softmax_state *before, size_t r)
 {
-    struct grid s = grid_place(&check->pens[5], &check->rng, 1, before->s.cols);
+    struct grid s = grid_index(&check->pens[5], &check->rng, 1, before->s.cols);
     grid_copy(&s, &before->s, r);
     float max = before->max.at[r], sum = before->sum.at[r], rescale;
     check->kernels->softmax(s.at, s.ld, &max, &sum, &rescale, 1, s.cols);
@@ -114,7 +114,7 @@ const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n)
     static float memory[3][128];
     struct softmax_state after = place_state(pens, pens + 1, pens + 2, pens + 3, rng, rows, n);
     struct softmax_state before = {
-        .s = grid_place(&pens[4], rng, rows, n),
+        .s = grid_index(&pens[4], rng, rows, n),
         .max = {.at = memory[0], .rows = 1, .cols = rows, .ld = rows},
         .sum = {.at = memory[1], .rows = 1, .cols = rows, .ld = rows},
         .rescale = {.at = memory[2], .rows = 1, .cols = rows, .ld = rows},
@@ -143,8 +143,8 @@ const char *check_finish_weights(struct check *check, size_t rows, size_t k, siz
 {
     (void)rows, (void)k;
     struct rng *rng = &check->rng;
-    struct grid w = grid_place(&check->pens[0], rng, 1, n);
-    struct grid was = grid_place(&check->pens[1], rng, 1, n);
+    struct grid w = grid_index(&check->pens[0], rng, 1, n);
+    struct grid was = grid_index(&check->pens[1], rng, 1, n);
     float width = widths[rng_next(rng) % (sizeof widths / sizeof widths[0])];
     bool nothing = rng_next(rng) % 8 == 0;
     grid_fill(&was, rng, width);
@@ -168,9 +168,9 @@ const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t 
 {
     (void)k;
     struct rng *rng = &check->rng;
-    struct grid x = grid_place(&check->pens[0], rng, rows, n);
-    struct grid was = grid_place(&check->pens[1], rng, rows, n);
-    struct grid factor = grid_place(&check->pens[2], rng, 1, rows);
+    struct grid x = grid_index(&check->pens[0], rng, rows, n);
+    struct grid was = grid_index(&check->pens[1], rng, rows, n);
+    struct grid factor = grid_index(&check->pens[2], rng, 1, rows);
     snprintf(check->what, sizeof check->what, "rows %zu, n %zu", rows, n);
     grid_fill(&was, rng, 1e20f);
     grid_fill(&factor, rng, 1e-20f);
@@ -187,8 +187,8 @@ const char *check_scale(struct check *check, size_t rows, size_t k, size_t n)
 {
     (void)rows, (void)k;
     struct rng *rng = &check->rng;
-    struct grid x = grid_place(&check->pens[0], rng, 1, n);
-    struct grid out = grid_place(&check->pens[1], rng, 1, n);
+    struct grid x = grid_index(&check->pens[0], rng, 1, n);
+    struct grid out = grid_index(&check->pens[1], rng, 1, n);
     float factor = rng_unit(rng);
     snprintf(check->what, sizeof check->what, "n %zu", n);
     grid_fill(&x, rng, 1e20f);
@@ -209,7 +209,7 @@ const char *check_all_within(struct check *check, size_t rows, size_t k, size_t 
     static const float limits[] = {0, 1, FLT_MAX, INFINITY};
     float limit = limits[rng_next(rng) % (sizeof limits / sizeof limits[0])];
     const float bad[] = {NAN, -NAN, nextafterf(limit, INFINITY), -nextafterf(limit, INFINITY)};
-    struct grid x = grid_place(&check->pens[0], rng, 1, n);
+    struct grid x = grid_index(&check->pens[0], rng, 1, n);
     snprintf(check->what, sizeof check->what, "n %zu, limit %g", n, (double)limit);
     grid_fill(&x, rng, limit < FLT_MAX ? limit : FLT_MAX);
     x.at[rng_next(rng) % n] = limit;

@@ -165,9 +165,7 @@ static void make_sessions(void)
     answer_free(&answer);
     for (size_t i = 0; i < CONNECTIONS; i++) {
         snprintf(path, sizeof path, "{\"session_id\":\"s%zu\"}", i);
-        answer = client_post(&client, "/sessions/base/fork", path);
-        expect_answer(&answer, 201, NULL, "fork");
-        answer_free(&answer);
+        expect_posted(&client, "/sessions/base/fork", path, 201, NULL);
         snprintf(path, sizeof path, "s%zu", i);
         add_decode(&requests[i], path);
     }
@@ -353,9 +351,7 @@ static void make_weightless(void)
                  "{\"session_id\":\"w%u\",\"num_attention_heads\":1,"
                  "\"num_key_value_heads\":1,\"head_dim\":8,\"num_hidden_layers\":256}",
                  i);
-        struct answer answer = client_post(&client, "/sessions", body);
-        expect_answer(&answer, 201, NULL, "weightless");
-        answer_free(&answer);
+        expect_posted(&client, "/sessions", body, 201, NULL);
     }
 }
 

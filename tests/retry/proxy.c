@@ -2,7 +2,6 @@
  * held, and what late ones may do: held.c. */
 #include "proxy.h"
 
-#include <arpa/inet.h>
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "held.h"
+#include "inspected.h"
 
 #define PATIENCE_MS 60000
 #define CHANCE 40 /* of so many requests those of `faults` have one */
@@ -256,15 +256,9 @@ static void *accept_all(void *argument)
 
 void proxy_open(struct daemon *through, const struct daemon *daemon)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
     upstream = daemon;
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, size), 0);
-    ck_assert_int_eq(listen(listener, 64), 0);
-    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &size), 0);
     *through = *daemon;
-    through->port = ntohs(address.sin_port);
+    listener = inspected_listen(&through->port);
     snprintf(through->url, sizeof through->url, "http://127.0.0.1:%u", through->port);
     ck_assert_int_eq(pthread_create(&acceptor, NULL, accept_all, NULL), 0);
 }

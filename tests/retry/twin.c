@@ -17,9 +17,7 @@ static void create_twin(struct caller *caller, const struct mirror *twin)
         text_add(&body, "\"model\":\"%s\"}", mirror_model(twin));
     else
         text_add(&body, "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":4}");
-    struct answer answer = client_post(&caller->direct, "/sessions", body.data);
-    expect_answer(&answer, 201, NULL, twin->id);
-    answer_free(&answer);
+    expect_posted(&caller->direct, "/sessions", body.data, 201, NULL);
     text_free(&body);
 }
 
@@ -29,9 +27,7 @@ static void step_twin(struct caller *caller, const struct mirror *twin, size_t l
     struct text body = {0};
     mirror_text_open(&body, twin, layer);
     text_add(&body, "%s}", step->data);
-    struct answer answer = client_post(&caller->direct, "/decode", body.data);
-    expect_answer(&answer, 200, NULL, "a twin's step");
-    answer_free(&answer);
+    expect_posted(&caller->direct, "/decode", body.data, 200, NULL);
     text_free(&body);
     text_free(step);
 }

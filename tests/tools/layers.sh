@@ -29,7 +29,7 @@ include <[a-z0-9]*intrin.h>|lib/kernels/avx*
 include <arm_neon.h>|lib/kernels/neon*
 include <seccomp.h>|server/ops/sandbox.c
 include <linux/landlock.h>|server/ops/sandbox.c
-include <cpuid.h>|lib/machine/cpu_level.c
+include <cpuid.h>|lib/machine/cpu.c
 include <zlib.h>|lib/files/zip.c server/wire/coding.c
 include <jansson.h>|lib/files/json_members.[ch] lib/files/json_memory.c lib/families/* server/*
 struct srv_app|server/app.[ch] server/api/* server/main.[ch] server/serve.c server/self_check.c server/upkeep.c server/command_journal.c server/wire/request.h

@@ -3,8 +3,8 @@
 #
 #   tests/tools/run.sh [build/attnd]
 #
-# Starts the daemon on config/attnd.json, waits until it is ready, posts an /attend, a prefill and
-# three /decode steps with curl, prints requests and replies, and leaves the daemon serving until
+# Starts the daemon on config/attnd.json, waits until it is ready, posts an /attend, a prefill, three
+# /decode steps and rows of a sentence for a trained head with curl, prints requests and replies, and leaves the daemon serving until
 # Ctrl-C.  ATTND_RUN_ONCE=1 stops it after the requests.  ATTN_PORT and the other ATTN_* variables
 # reach the daemon as usual; the address is read from the daemon's ready line.
 set -euo pipefail
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../.."
 
 attnd=${1:-build/attnd}
 log=build/attnd.log
-width=512 # hidden_size of both models of config/attnd.json
+width=512 # hidden_size of mha and gqa of config/attnd.json
 daemon=
 ready_seconds=60
 address_of='s/.*ready on (http:\/\/[^" ]+).*/\1/p'
@@ -97,10 +97,15 @@ show() {
         post /decode "{\"model\":\"gqa\",\"session_id\":\"$session\",\"position\":$step,\
 \"hidden_states\":$(rows 1 "$step")}"
     done
+
+    echo
+    echo "3. A trained model, examples/demo: in a sentence that occurs again this head attends to what"
+    echo "   followed the last time (target_hits)."
+    post /attend "$(cat examples/demo/sentence.json)"
 }
 
 start
-echo "attnd is ready on $url (two small models with random weights, config/attnd.json)."
+echo "attnd is ready on $url (two small models with random weights and a trained one, config/attnd.json)."
 if viewer=$(grep -oE 'attention viewer: http.*' "$log"); then
     echo "Its $viewer"
 fi

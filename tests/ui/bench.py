@@ -80,7 +80,8 @@ HOVER = """(() => {
     document.querySelector("[data-testid=map]").addEventListener("pointermove",
         (event) => { at = [event.timeStamp, performance.now()]; }, true);
     new MutationObserver(() => {
-        if (at === null) return;
+        if (at === null || document.querySelector("[data-testid=cell]").dataset.value === undefined)
+            return; // "…" stands for a number that has not come yet
         window.attndHover.moved.push(performance.now() - at[0]);
         window.attndHover.told.push(performance.now() - at[1]);
         at = null;

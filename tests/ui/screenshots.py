@@ -3,9 +3,10 @@
 
     ATTND=build/attnd tests/ui/screenshots.py [DIRECTORY]
 
-The page shows the golden checkpoint `patterns` over its capture, whose heads have patterns learnt
-from text.  Each scene is taken in both themes, 1280 wide, as viewer-SCENE-THEME.png (the first one, without
-a name, is README's), with a palette of pngquant's.
+The page shows the demonstration model as it opens on it, then the golden checkpoint `patterns` over
+its capture, whose heads have patterns learnt from text.  Each scene is taken in both themes, 1280 wide
+where its name does not say otherwise, as viewer-SCENE-THEME.png (the first one, without a name, is
+README's), with a palette of pngquant's.
 """
 import os
 import pathlib
@@ -23,13 +24,14 @@ from page import Page  # noqa: E402
 from view import View  # noqa: E402
 
 MODEL = {"name": "patterns", "path": str(case.GOLDEN / "patterns")}
+DEMO = {"name": "demo", "path": str(case.TOP / "examples" / "demo")}
+SIZES = {"": (1280, 800), "360": (360, 1300), "1920": (1920, 1000), "2560": (2560, 1100)}
 CAPTURE = case.GOLDEN / "patterns" / "capture.safetensors"
 MOST_BYTES = 150000
 SETTLE = """new Promise((done) => setTimeout(() => requestAnimationFrame(() =>
     requestAnimationFrame(done)), 1200))"""
 # Scene: the head, settings, what is brought to the top of the window, and the window's height.
 SCENES = {
-    "": ((3, 2), {"cell": "30,13"}, "#overview", 800),
     "overview": ((2, 3), {"color_by": "previous"}, "#overview", 860),
     "previous": ((2, 3), {"cell": "21,20"}, "#view", 800),
     "sink": ((3, 3), {"cell": "20,0"}, "#view", 800),
@@ -52,6 +54,19 @@ def shoot(page, scene, into):
         subprocess.run(["pngquant", "--force", "--skip-if-larger", "--strip", "--nofs", "--ext",
                         ".png", "32" if scene == "lines" else "128", str(path)], check=False)
         files.append(path)
+    return files
+
+
+def first(page, url, into):
+    """The page as it opens, at several widths."""
+    view, files = View(page, url), []
+    for name, size in SIZES.items():
+        page.size(*size)
+        page.open("about:blank")
+        view.open()
+        page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)", 60)
+        view.wait_overview(16)
+        files += shoot(page, name, into)
     return files
 
 
@@ -104,9 +119,9 @@ def main(into):
     """Takes all scenes; returns the exit status."""
     into.mkdir(parents=True, exist_ok=True)
     try:
-        daemon = case.start([MODEL])
+        daemon = case.start([MODEL, DEMO])
         page = Page(case.browser(), width=1280, height=800)
-        files = heads(page, daemon.url, into) + sessions(page, daemon, into)
+        files = first(page, daemon.url, into) + heads(page, daemon.url, into) + sessions(page, daemon, into)
         faults = page.faults()
     finally:
         case.end()

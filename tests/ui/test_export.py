@@ -67,6 +67,35 @@ class Export(CaptureCase):
         for (row, column) in ((0, 0), (9, 3), (17, 17), (12, 0)):
             self.assertIn(colours[row * len(TOKENS) + column], fills, (row, column))
 
+    def test_svg_is_ready_for_a_paper(self):
+        view = self.head(theme="dark", off="1")
+        view.page.wait_for("statistics")
+        for width, units in (("one", "85mm"), ("two", "178mm")):
+            view.page.choose("paper", width)
+            tree = xml.etree.ElementTree.fromstring(self.exported(view, "svg").decode("utf-8"))
+            self.assertEqual(tree.get("width"), units)
+            texts = [element.text for element in tree.iter(SVG + "text")]
+            for title in ("key", "query"):
+                self.assertIn(title, texts)
+            caption = " ".join(texts)
+            for part in ("llama_gqa layer 1, head 2", "head 1 off", "Colours: linear to",
+                         "Tokens: " + " ".join(TOKENS[:3])):
+                self.assertIn(part, caption)
+            self.assertEqual(next(tree.iter(SVG + "rect")).get("fill"), "#ffffff")
+
+    def test_figure_is_copied_with_its_numbers_and_the_address(self):
+        view, expected = self.head(), self.weights(1, 2)
+        text = view.page.copied(lambda: view.page.click("export-bundle"))
+        tree = xml.etree.ElementTree.fromstring(text)
+        address, _, table = next(tree.iter(SVG + "metadata")).text.partition("\n\n")
+        self.assertEqual(address, view.page.evaluate("location.href"))
+        rows = list(csv.reader(io.StringIO(table)))
+        self.bits([[float(number) for number in row[1:]] for row in rows[1:]], expected)
+
+    def test_pictures_are_light_in_every_theme(self):
+        light, dark = (self.exported(self.head(theme=theme), "png") for theme in ("light", "dark"))
+        self.assertEqual(light, dark)
+
     @whole
     def test_png_is_a_picture_twice_as_large(self):
         view = self.head()

@@ -156,9 +156,33 @@ class Input(Case):
         self.none_is_left(view)
         view.page.click("live-next")
         view.page.wait_for("live-state", "(element) => /^1 token/.test(element.textContent)")
-        view.way("text").page.click("input-apply")
-        view.wait_source("random")
+        view.page.click("live-end")
         self.none_is_left(view)
+
+    def test_live_session_stays_while_something_else_is_looked_at(self):
+        view = self.view(model=MODEL, text="a b c", layer=0, head=1).wait_overview(LAYERS * HEADS)
+        view.way("live").page.click("live-next")
+        view.wait_source("live session")
+        name = view.page.text("live-state").split()[-1]
+        there = lambda: self.client(self.daemon).get(f"/sessions/{name}")["lengths"][0]["length"]
+        self.assertFalse(view.page.has("live-show"))
+        view.way("text").page.click("input-apply")  # the segments
+        view.wait_source("random rows, seed 7").wait_overview(LAYERS * HEADS)
+        self.assertEqual(there(), 1)
+        view.page.click("tab-sessions")
+        view.page.click(f"[data-testid='session-row-{name}'] [data-testid=look]")
+        view.wait_source(f"session {name}, its last key").wait_overview(LAYERS * HEADS)
+        self.assertEqual(there(), 1)
+        view.way("live").page.click("live-show")
+        view.wait_source("live session").page.click("live-next")
+        view.page.wait_for("live-state", "(element) => /^2 token/.test(element.textContent)")
+        self.assertEqual(there(), 2)
+        view.way("text").page.click("input-apply")
+        view.wait_source("random rows, seed 7")
+        view.way("live").page.click("live-end")
+        self.none_is_left(view)
+        self.assertFalse(view.page.has("live-show"))
+        self.assertIn("random rows, seed 7", view.page.text("#overview h2"))
 
     def none_is_left(self, view):
         """Waits until the daemon has no session."""

@@ -33,6 +33,7 @@ class Maps(CaptureCase):
     @whole
     def test_cells_show_their_numbers_once_there_is_room(self):
         view = self.head(area="9,13,0,4", colors="paper")
+        view.page.size(1000, 420)  # all of the map has cells of 12 pixels there
         self.settle(view)
         near = view.page.on("map", COLOURS)
         view.page.click("zoom-all")

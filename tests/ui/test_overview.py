@@ -105,6 +105,7 @@ class Overview(CaptureCase):
 
     def test_click_is_not_lost_where_maps_arrive_between_press_and_release(self):
         view = self.overview()
+        view.page.reveal("overview-pool")
         x, y = view.page.place("head-0-3")
         view.page.mouse("mouseMoved", x, y)
         view.page.mouse("mousePressed", x, y, button="left", clickCount=1, buttons=1)

@@ -1,4 +1,5 @@
 """test_panels.py: what the panels of input and of all heads do beside the plain way."""
+import hashlib
 import json
 
 import numpy
@@ -65,6 +66,26 @@ class Panels(Case):
         view.wait_source(path.name).wait_map(3, 2)
         self.assertFalse(view.page.has("input-missing"))
 
+    def test_a_link_names_its_file_by_digest_and_tells_another_one(self):
+        path = GOLDEN / "patterns" / "capture.safetensors"
+        view = self.view().capture(path).wait_source(path.name).wait_overview(16).open_head(3, 2)
+        link = view.page.evaluate("location.href")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        self.assertEqual(view.settings()["digest"], digest)
+        other = View(self.page(), self.daemon.url)
+        other.page.open(link)
+        other.page.wait_for("input-digest", f"(e) => e.textContent.endsWith('{digest}')")
+        wrong = directory() / path.name
+        inputs.capture(wrong, "patterns", 4, WIDTH)
+        other.page.files("input-capture", wrong)
+        other.page.wait_for("error", "(e) => e.textContent.includes('another file than that')")
+        third = View(self.page(), self.daemon.url)
+        third.page.open(link)
+        third.page.wait_for("input-digest")
+        third.page.files("input-capture", path)
+        third.wait_source(path.name).wait_map(3, 2)
+        self.assertEqual(third.page.error_texts(), [])
+
     def test_rows_and_keys_from_files_are_asked_for_again(self):
         for name in ("queries", "keys"):
             numpy.save(self.files / f"{name}.npy", inputs.rows_of(["x", "y"], 64))
@@ -103,7 +124,7 @@ class Panels(Case):
     def test_twelve_heads_and_all_controls_fit_at_1440(self):
         view = self.view(model="twelve", text="a b c d e f")
         view.page.size(1440)
-        view.wait_overview(24)
+        view.wait_overview(24).page.reveal("overview-pool")
         beyond = view.page.on(".all-heads", "(grid) => grid.scrollWidth - grid.clientWidth")
         self.assertLessEqual(beyond, 0)
         cut = view.page.evaluate("""[...document.querySelectorAll("#overview select")].filter(
@@ -174,6 +195,7 @@ class Panels(Case):
         view = self.view()
         view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_source("capture.safetensors")
         view.wait_overview(16)
+        view.page.reveal("overview-filter")
         view.page.on("overview-filter", "(list) => list.focus()")
         view.page.choose("overview-filter", "previous")
         self.assertEqual(view.heads(), [(2, 2), (2, 3)])

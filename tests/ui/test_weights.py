@@ -284,7 +284,7 @@ class Weights(Case):
         png = self.figure(view, "png")
         self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
         self.assertEqual(struct.unpack(">II", png[16:24]),
-                         (2 * int(root.get("width")), 2 * int(root.get("height"))))
+                         tuple(2 * int(size) for size in root.get("viewBox").split()[2:]))
         colours = view.page.evaluate("""async (bytes) => {
             const bitmap = await createImageBitmap(new Blob([Uint8Array.from(bytes)]));
             const context = new OffscreenCanvas(bitmap.width, bitmap.height)

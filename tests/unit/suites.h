@@ -56,6 +56,7 @@
     X(keys)           \
     X(accounts)       \
     X(shares)         \
+    X(inputs)         \
     X(session)        \
     X(revision)       \
     X(digest)         \

@@ -59,11 +59,11 @@ static void *take_and_return(void *seed)
     unsigned state = (unsigned)atomic_fetch_add((atomic_size_t *)seed, 1);
     for (size_t i = 0; i < TURNS; i++) {
         size_t amount = 1 + (state = state * 1103515245 + 12345) / 65536 % 97;
-        if (!srv_account_take(&account, SRV_QUOTA_CACHE, amount, 0))
+        if (!srv_account_charge(&account, SRV_QUOTA_CACHE, amount))
             continue;
         note_held(atomic_fetch_add(&held, amount) + amount);
         atomic_fetch_sub(&held, amount);
-        srv_account_return(&account, SRV_QUOTA_CACHE, amount);
+        srv_account_uncharge(&account, SRV_QUOTA_CACHE, amount);
     }
     return NULL;
 }
@@ -72,7 +72,7 @@ START_TEST(test_accounts_32_threads_pass_no_limit_and_leave_nothing_taken)
 {
     atomic_size_t seed = 1;
     set_limit(SRV_QUOTA_CACHE, LIMIT);
-    ck_assert(srv_account_take(&account, SRV_QUOTA_CACHE, LIMIT - ROOM, 0));
+    ck_assert(srv_account_charge(&account, SRV_QUOTA_CACHE, LIMIT - ROOM));
     run_threads(take_and_return, &seed);
     ck_assert_uint_le(highest, ROOM);
     ck_assert_uint_eq(account.used[SRV_QUOTA_CACHE], LIMIT - ROOM);
@@ -82,7 +82,7 @@ END_TEST
 static void *take_ones(void *taken)
 {
     for (size_t i = 0; i < TURNS; i++)
-        if (srv_account_take(&account, SRV_QUOTA_SESSIONS, 1, 0))
+        if (srv_account_charge(&account, SRV_QUOTA_SESSIONS, 1))
             atomic_fetch_add((atomic_size_t *)taken, 1);
     return NULL;
 }
@@ -94,21 +94,20 @@ START_TEST(test_accounts_exactly_the_limit_can_be_taken)
     run_threads(take_ones, &taken);
     ck_assert_uint_eq(taken, LIMIT);
     ck_assert(!srv_account_has(&account, SRV_QUOTA_SESSIONS, 1));
-    ck_assert(srv_account_take(&account, SRV_QUOTA_SESSIONS, 7, 7));
-    ck_assert(!srv_account_take(&account, SRV_QUOTA_SESSIONS, 1, 7));
-    ck_assert(!srv_account_take(&account, SRV_QUOTA_SESSIONS, SIZE_MAX, 7));
+    ck_assert(!srv_account_charge(&account, SRV_QUOTA_SESSIONS, 1));
+    ck_assert(!srv_account_charge(&account, SRV_QUOTA_SESSIONS, SIZE_MAX));
 }
 END_TEST
 
 START_TEST(test_accounts_a_lower_limit_takes_nothing_away_and_lets_nothing_grow)
 {
     set_limit(SRV_QUOTA_CACHE, 100);
-    ck_assert(srv_account_take(&account, SRV_QUOTA_CACHE, 90, 0));
+    ck_assert(srv_account_charge(&account, SRV_QUOTA_CACHE, 90));
     atomic_store(&account.limits[SRV_QUOTA_CACHE], 50);
-    ck_assert(!srv_account_take(&account, SRV_QUOTA_CACHE, 1, 0));
-    srv_account_return(&account, SRV_QUOTA_CACHE, 45);
-    ck_assert(srv_account_take(&account, SRV_QUOTA_CACHE, 5, 0));
-    ck_assert(!srv_account_take(&account, SRV_QUOTA_CACHE, 1, 0));
+    ck_assert(!srv_account_charge(&account, SRV_QUOTA_CACHE, 1));
+    srv_account_uncharge(&account, SRV_QUOTA_CACHE, 45);
+    ck_assert(srv_account_charge(&account, SRV_QUOTA_CACHE, 5));
+    ck_assert(!srv_account_charge(&account, SRV_QUOTA_CACHE, 1));
 }
 END_TEST
 
@@ -117,7 +116,7 @@ END_TEST
 static size_t take_all(uint64_t now_ns, size_t most)
 {
     size_t taken = 0;
-    while (taken < most && srv_account_take_request(&account, now_ns))
+    while (taken < most && srv_account_admit_request(&account, now_ns))
         taken++;
     return taken;
 }
@@ -187,7 +186,7 @@ START_TEST(test_accounts_have_the_limits_of_the_file_its_defaults_or_none)
     expect_limits("c", 9, SRV_NO_QUOTA);
     expect_limits("gone", 9, SRV_NO_QUOTA);
     struct srv_account *b = srv_accounts_get(&ring.accounts, "b");
-    ck_assert(srv_account_take(b, SRV_QUOTA_SESSIONS, 3, 0));
+    ck_assert(srv_account_charge(b, SRV_QUOTA_SESSIONS, 3));
     read_file(
         "{\"keys\":[" ENTRY("c", ",\"requests_per_s\":7") "],"
                                                           "\"defaults\":{\"requests_per_s\":2}}",

@@ -196,9 +196,9 @@ START_TEST(test_config_only_shares_of_memory_that_nobody_set_are_divided)
     struct srv_buffer out;
     expect_accepted("{\"max_body_bytes\": \"64MiB\"}", "ATTN_MAX_SESSIONS=16384",
                     "--max-connections 9");
-    srv_config_divide_shares(&config, 2);
+    srv_config_divide_defaults(&config, 2);
     ck_assert_uint_eq(config.limits.cache_bytes, 512u << 20);
-    srv_config_divide_shares(&config, SRV_MAX_DIVISOR); /* of the default, not of that */
+    srv_config_divide_defaults(&config, SRV_MAX_DIVISOR); /* of the default, not of that */
     ck_assert_uint_eq(config.limits.cache_bytes, 16u << 20);
     ck_assert_uint_eq(config.limits.max_in_flight_bytes, 16u << 20);
     ck_assert_uint_eq(config.limits.max_reply_bytes, 4u << 20);

@@ -4,7 +4,7 @@
 
 #include "api/endpoints.h"
 #include "base/clock.h"
-#include "schedule/admission.h"
+#include "schedule/dispatch.h"
 #include "schedule/fair_queue.h"
 #include "suites.h"
 
@@ -208,7 +208,7 @@ static void run(size_t count, uint64_t each_ms)
     struct srv_request request = from(0), *list[] = {&request};
     for (size_t i = 0; i < count; i++) {
         struct srv_route_pace *pace = &admission.paces[0];
-        request.t_taken = 1;
+        request.t_popped = 1;
         pace->ended_ns = srv_now_ns() - each_ms * MS;
         srv_admission_count_ended(&admission, list, 1);
     }

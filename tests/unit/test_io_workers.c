@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "app.h"
-#include "schedule/codec.h"
+#include "schedule/dispatch.h"
 #include "schedule/job.h"
 #include "suites.h"
 #include "wire/tensor.h"

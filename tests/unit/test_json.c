@@ -376,7 +376,7 @@ START_TEST(test_arena_pieces_are_aligned_distinct_and_bounded)
     ck_assert_ptr_null(srv_arena_alloc(&arena, 1000000, 1));
     ck_assert_ptr_null(srv_arena_alloc(&arena, SIZE_MAX / 2, 4));
     ck_assert_ptr_null(srv_arena_alloc(&arena, SIZE_MAX, 1));
-    size_t room = srv_arena_room(&arena);
+    size_t room = srv_arena_left(&arena);
     ck_assert_ptr_nonnull(srv_arena_alloc(&arena, room, 1));
     ck_assert_ptr_null(srv_arena_alloc(&arena, 1, 1));
     srv_arena_fini(&arena);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "config/accounts.h"
+#include "config/keys.h"
 #include "ops/metrics.h"
 #include "suites.h"
 
@@ -110,7 +110,7 @@ START_TEST(test_metrics_stages_are_of_computed_requests_only)
 {
     struct srv_request plain = finished(&srv_routes.items[0], 200, SRV_OK), job = plain;
     job.t_body = 1000 * MS;
-    job.t_taken = 1001 * MS;
+    job.t_popped = 1001 * MS;
     job.t_compute = 1001 * MS + MS / 5;
     job.t_computed = 1002 * MS;
     srv_metrics_request(metrics, &plain);
@@ -286,9 +286,9 @@ START_TEST(test_metrics_each_gauge_of_a_key_shows_its_own_figure)
 {
     static struct srv_accounts accounts = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct srv_account *account = srv_accounts_get(&accounts, "k");
-    srv_account_force(account, SRV_QUOTA_SESSIONS, 3);
-    srv_account_force(account, SRV_QUOTA_CACHE, 4096);
-    srv_account_force(account, SRV_QUOTA_IN_FLIGHT, 77);
+    srv_account_charge_anyway(account, SRV_QUOTA_SESSIONS, 3);
+    srv_account_charge_anyway(account, SRV_QUOTA_CACHE, 4096);
+    srv_account_charge_anyway(account, SRV_QUOTA_IN_FLIGHT, 77);
     srv_metrics_print_accounts(&text, &accounts);
     srv_buffer_append(&text, "", 1);
     expect_line("attnd_key_sessions{key=\"k\"} 3");

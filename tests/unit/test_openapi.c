@@ -144,7 +144,7 @@ START_TEST(test_openapi_every_field_stands_in_the_bodies_that_may_hold_it)
     } bodies[] = {
         {"AttendRequest", SRV_CALL_ATTEND},
         {"DecodeRequest", SRV_CALL_DECODE},
-        {"StepRequest", SRV_CALL_ITEM},
+        {"StepRequest", SRV_CALL_SEQUENCE},
     };
     for (size_t i = 0; i < 3; i++) {
         json_t *properties = json_object_get(schema(bodies[i].name), "properties");

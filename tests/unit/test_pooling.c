@@ -65,8 +65,8 @@ static struct maps maps_of(const struct attn_outputs *asked, const struct attn_m
 #define SPARE 4 /* doubles after the sums that must stay as they are */
 
 /* Gives a call buffers for all maps, filled with NaN, and memory for pooling. */
-static void take_buffers(struct maps *maps, struct attn_outputs *out, struct draw *d,
-                         const struct attn_map_sizes *n)
+static void alloc_buffers(struct maps *maps, struct attn_outputs *out, struct draw *d,
+                          const struct attn_map_sizes *n)
 {
     for (size_t i = 0; i < KINDS; i++) {
         size_t size =
@@ -215,11 +215,11 @@ static void check_call(struct call *call, struct draw *d, const struct attn_map_
     whole = pooled;
     whole.pool = (struct attn_map_pooling){0};
     struct maps full = maps_of(&whole, n), first = full, other = full;
-    take_buffers(&full, &whole, d, n);
+    alloc_buffers(&full, &whole, d, n);
     run(call, engines[0], &whole);
     for (size_t i = 0; i < ENGINES; i++) {
         struct maps *got = i == 0 ? &first : &other;
-        take_buffers(got, &pooled, d, n);
+        alloc_buffers(got, &pooled, d, n);
         run(call, engines[i], &pooled);
         expect_canaries(&pooled, n);
         if (i == 0)
@@ -339,12 +339,12 @@ START_TEST(test_pooling_of_many_units_equals_the_definition_on_any_number_of_thr
     struct attn_outputs *out = &call.args.outputs;
     out->stage = ATTN_STAGE_MASKED;
     struct maps full = maps_of(out, &call.sizes), first = full, other = full;
-    take_buffers(&full, out, &d, &call.sizes);
+    alloc_buffers(&full, out, &d, &call.sizes);
     ck_assert_int_eq(attn_core(engines[0], &call.args, &error), ATTN_OK);
     out->pool = pools[_i / 2];
     out->pool.type = _i % 2 ? ATTN_POOL_MEAN : ATTN_POOL_MAX;
     for (size_t i = 0; i < 2 * ENGINES; i++) {
-        take_buffers(i == 0 ? &first : &other, out, &d, &call.sizes);
+        alloc_buffers(i == 0 ? &first : &other, out, &d, &call.sizes);
         ck_assert_int_eq(attn_core(engines[i % ENGINES], &call.args, &error), ATTN_OK);
         expect_canaries(out, &call.sizes);
         if (i == 0)
@@ -382,10 +382,10 @@ START_TEST(test_pooling_gives_way_with_the_same_bits_and_can_be_stopped)
     struct maps alone = maps_of(out, &call.sizes), other = alone;
     struct visits visits = {0};
     const struct attn_yield yield = {.wanted = wanted, .run = visit, .context = &visits};
-    take_buffers(&alone, out, &d, &call.sizes);
+    alloc_buffers(&alone, out, &d, &call.sizes);
     ck_assert_int_eq(attn_core(engines[1], &call.args, &error), ATTN_OK);
     call.args.yield = &yield;
-    take_buffers(&other, out, &d, &call.sizes);
+    alloc_buffers(&other, out, &d, &call.sizes);
     ck_assert_int_eq(attn_core(engines[1], &call.args, &error), ATTN_OK);
     expect_same(&other, &alone, 96, 50);
     for (visits.stop_at = 1; visits.stop_at < 1000; visits.stop_at *= 4) {
@@ -422,7 +422,7 @@ START_TEST(test_pooling_gives_way_while_it_clears_its_sums)
     struct attn_outputs *out = &call.args.outputs;
     out->pool = (struct attn_map_pooling){.rows = 4096, .columns = 4096};
     struct maps maps = maps_of(out, &call.sizes);
-    take_buffers(&maps, out, &d, &call.sizes);
+    alloc_buffers(&maps, out, &d, &call.sizes);
     struct clearing clearing = {out->pool.sums, attn_pool_sums(out, &call.sizes), 0, 0};
     const struct attn_yield yield = {.wanted = look, .run = look, .context = &clearing};
     for (size_t i = 0; i < clearing.count; i++)
@@ -456,7 +456,7 @@ START_TEST(test_pooling_gives_way_at_every_row_of_a_mean)
         const struct attn_yield yield = {.wanted = count_ask, .context = &asks[mean]};
         struct maps maps = maps_of(out, &call.sizes);
         out->pool = (struct attn_map_pooling){.rows = 2, .columns = 2};
-        take_buffers(&maps, out, &d, &call.sizes);
+        alloc_buffers(&maps, out, &d, &call.sizes);
         out->attention_scores = NULL;
         out->average_weights = mean ? out->average_weights : NULL;
         call.args.yield = &yield;

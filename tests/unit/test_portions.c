@@ -143,7 +143,7 @@ END_TEST
 /* Takes a piece and fills it with `value`. */
 static unsigned char *take(struct attn_workspace *workspace, unsigned char value)
 {
-    unsigned char *piece = attn_workspace_take(workspace, PIECE, 1);
+    unsigned char *piece = attn_workspace_alloc(workspace, PIECE, 1);
     ck_assert_ptr_nonnull(piece);
     return memset(piece, value, PIECE);
 }
@@ -157,13 +157,13 @@ START_TEST(test_portions_return_their_memory)
         for (size_t i = 0; i < 3; i++)
             take(&workspace, 2);
         attn_workspace_rewind(&workspace, mark);
-        ck_assert_uint_le(workspace.held, 3 * PIECE);
+        ck_assert_uint_le(workspace.bytes, 3 * PIECE);
         ck_assert(before[0] == 1 && memcmp(before, before + 1, PIECE - 1) == 0);
     }
     attn_workspace_reset(&workspace);
-    ck_assert_uint_le(workspace.held, workspace.limit / ATTN_WORKSPACE_SHARE);
+    ck_assert_uint_le(workspace.bytes, workspace.limit / ATTN_WORKSPACE_SHARE);
     attn_workspace_fini(&workspace);
-    ck_assert_uint_eq(workspace.held, 0);
+    ck_assert_uint_eq(workspace.bytes, 0);
 }
 END_TEST
 
@@ -171,11 +171,11 @@ END_TEST
 START_TEST(test_portions_return_to_where_they_began)
 {
     struct attn_workspace workspace = {0};
-    (void)attn_workspace_take(&workspace, 100, 1);
+    (void)attn_workspace_alloc(&workspace, 100, 1);
     const struct attn_workspace_mark mark = attn_workspace_get_mark(&workspace);
-    const void *piece = attn_workspace_take(&workspace, 1000, 1);
+    const void *piece = attn_workspace_alloc(&workspace, 1000, 1);
     attn_workspace_rewind(&workspace, mark);
-    ck_assert_ptr_eq(attn_workspace_take(&workspace, 1000, 1), piece);
+    ck_assert_ptr_eq(attn_workspace_alloc(&workspace, 1000, 1), piece);
     attn_workspace_fini(&workspace);
 }
 END_TEST

@@ -40,7 +40,7 @@ static struct srv_request request_of(uint64_t address, struct srv_account *of)
 {
     return (struct srv_request){.limits = &limits,
                                 .in_flight = &in_flight,
-                                .held = srv_clients_held(&clients, address),
+                                .client_bytes = srv_clients_bytes(&clients, address),
                                 .key.account = of};
 }
 
@@ -96,7 +96,7 @@ static void run_threads(struct srv_account *of)
     ck_assert_uint_eq(in_flight.used, taken);
     srv_request_uncharge(&first);
     ck_assert_uint_eq(in_flight.used, 0);
-    ck_assert_uint_eq(*srv_clients_held(&clients, 1), 0);
+    ck_assert_uint_eq(*srv_clients_bytes(&clients, 1), 0);
     ck_assert_uint_eq(account.used[SRV_QUOTA_IN_FLIGHT], 0);
 }
 
@@ -120,9 +120,9 @@ START_TEST(test_shares_are_to_the_byte)
 {
     struct srv_request a = request_of(1, NULL), b = request_of(1, NULL);
     ck_assert(srv_request_charge(&a, SHARE - 10));
-    ck_assert(srv_request_share_allows(&b, 10) && srv_request_charge(&b, 10));
+    ck_assert(srv_request_client_allows(&b, 10) && srv_request_charge(&b, 10));
     struct srv_request c = request_of(1, NULL), other = request_of(2, NULL);
-    ck_assert(!srv_request_share_allows(&c, 1) && !srv_request_charge(&c, 1));
+    ck_assert(!srv_request_client_allows(&c, 1) && !srv_request_charge(&c, 1));
     ck_assert(!srv_request_charge(&a, 1) && !srv_request_charge(&b, SIZE_MAX));
     ck_assert(srv_request_charge(&other, SHARE));
     srv_request_uncharge(&b);
@@ -133,11 +133,11 @@ END_TEST
 START_TEST(test_shares_do_not_bound_a_request_that_is_alone)
 {
     struct srv_request a = request_of(1, NULL), b = request_of(1, NULL);
-    ck_assert(srv_request_share_allows(&a, 3 * SHARE));
+    ck_assert(srv_request_client_allows(&a, 3 * SHARE));
     ck_assert(srv_request_charge(&a, 3 * SHARE) && srv_request_charge(&a, SHARE));
-    ck_assert(!srv_request_share_allows(&b, 1) && !srv_request_charge(&b, 1));
+    ck_assert(!srv_request_client_allows(&b, 1) && !srv_request_charge(&b, 1));
     ck_assert(!srv_request_charge(&a, DAEMON));
-    ck_assert_uint_eq(*srv_clients_held(&clients, 1), 4 * SHARE);
+    ck_assert_uint_eq(*srv_clients_bytes(&clients, 1), 4 * SHARE);
     srv_request_uncharge(&a);
     ck_assert(srv_request_charge(&b, 1) && !srv_request_charge(&a, SHARE));
 }
@@ -150,7 +150,7 @@ START_TEST(test_shares_of_keys_are_theirs_and_not_the_address_s)
     struct srv_request same = request_of(2, &account);
     ck_assert(srv_request_charge(&a, SHARE) && srv_request_charge(&b, SHARE));
     ck_assert(!srv_request_charge(&same, 1));
-    ck_assert_uint_eq(*srv_clients_held(&clients, 1), 0);
+    ck_assert_uint_eq(*srv_clients_bytes(&clients, 1), 0);
 }
 END_TEST
 
@@ -158,11 +158,11 @@ START_TEST(test_shares_give_way_to_a_limit_of_the_key)
 {
     struct srv_request a = request_of(1, &account), b = request_of(1, &account);
     atomic_store(&account.limits[SRV_QUOTA_IN_FLIGHT], 2 * SHARE);
-    ck_assert(!srv_request_charge(&a, 2 * SHARE + 1) && a.over_quota && !a.over_share);
+    ck_assert(!srv_request_charge(&a, 2 * SHARE + 1) && a.over_quota && !a.over_client_limit);
     ck_assert(srv_request_charge(&a, SHARE) && srv_request_charge(&b, SHARE));
     ck_assert(!srv_request_charge(&b, 1) && b.over_quota);
     atomic_store(&account.limits[SRV_QUOTA_IN_FLIGHT], SRV_NO_QUOTA); /* as SIGHUP does */
-    ck_assert(!srv_request_charge(&b, 1) && b.over_share && !b.over_quota);
+    ck_assert(!srv_request_charge(&b, 1) && b.over_client_limit && !b.over_quota);
     srv_request_uncharge(&a);
     srv_request_uncharge(&b);
     ck_assert_uint_eq(account.used[SRV_QUOTA_IN_FLIGHT], 0);
@@ -181,7 +181,7 @@ START_TEST(test_shares_leave_room_for_probes)
     ck_assert(srv_request_charge(&d, SHARE - 1) && srv_request_charge(&d, 1));
     srv_request_uncharge(&b);
     ck_assert(srv_request_charge(&c, SRV_PROBE_BYTES));
-    ck_assert_uint_eq(srv_clients_held(&clients, 1)[0], SHARE);
+    ck_assert_uint_eq(srv_clients_bytes(&clients, 1)[0], SHARE);
 }
 END_TEST
 
@@ -191,8 +191,8 @@ START_TEST(test_shares_get_back_what_the_daemon_has_no_room_for)
     struct srv_request a = request_of(1, NULL), b = request_of(2, NULL);
     in_flight.limit = SHARE;
     ck_assert(srv_request_charge(&a, SHARE - 1));
-    ck_assert(!srv_request_charge(&b, 2) && !b.over_share);
-    ck_assert_uint_eq(*srv_clients_held(&clients, 2), 0);
+    ck_assert(!srv_request_charge(&b, 2) && !b.over_client_limit);
+    ck_assert_uint_eq(*srv_clients_bytes(&clients, 2), 0);
 }
 END_TEST
 
@@ -202,13 +202,13 @@ START_TEST(test_shares_spread_addresses_by_a_secret)
     size_t most = 0, moved = 0;
     for (uint64_t address = 0; address < 5 * SRV_CLIENT_COUNTERS; address++) {
         clients.seed = 4711;
-        atomic_size_t *at = srv_clients_held(&clients, address << 32);
-        size_t place = (size_t)(at - clients.held[0]) / 2;
+        atomic_size_t *at = srv_clients_bytes(&clients, address << 32);
+        size_t place = (size_t)(at - clients.bytes[0]) / 2;
         ck_assert_uint_lt(place, SRV_CLIENT_COUNTERS);
         size_t now = ++counts[place];
         most = now > most ? now : most;
         clients.seed = 4712;
-        moved += srv_clients_held(&clients, address << 32) != at;
+        moved += srv_clients_bytes(&clients, address << 32) != at;
     }
     ck_assert_uint_le(most, 25); /* of 5 in the mean */
     ck_assert_uint_gt(moved, 5 * SRV_CLIENT_COUNTERS * 9 / 10);

@@ -229,19 +229,23 @@ static void expect_mapped_case(const struct golden_case *c, enum attn_dtype dtyp
 
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 
+/* Each model with f32 and, by turns, with one of the others. */
 START_TEST(test_weights_cache_gives_every_family_the_bits_of_private_weights)
 {
     struct golden_set set;
-    size_t models = 0;
+    size_t models = 0, loaded = 0;
     golden_load(&set);
     for (size_t i = 0; i < set.count; i++) {
         const struct golden_case *c = &set.cases[i];
         if (c->model[0] == '\0' || (i > 0 && strcmp(c->model, set.cases[i - 1].model) == 0))
             continue;
-        expect_mapped_case(c, dtypes[_i]);
+        if (_i == 0 || models % 3 == (size_t)_i - 1) {
+            expect_mapped_case(c, dtypes[_i]);
+            loaded++;
+        }
         models++;
     }
-    ck_assert_uint_ge(models, LEAST_MODELS);
+    ck_assert_uint_ge(loaded, LEAST_MODELS);
     golden_free(&set);
 }
 END_TEST
