@@ -245,7 +245,8 @@ ON_ONE_MORE = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell expr $$(nproc) + 1))
 CHECKS = check-clients check-ui check-power check-fault check-corrupt check-kill check-sandbox \
          check-retry check-soak check-invariance check-overload check-framing check-v2 \
          check-openapi check-metrics check-image check-install check-kubernetes check-cluster \
-         check-arm64 check-bench check-published check-store-model
+         check-arm64 check-bench check-published check-store-model \
+         check-power-store
 # Those of `alone`, which judge times or look at what catalogue and HTTP suite have recorded, and
 # those that only compute.
 CHECKS_ALONE = check-openapi check-cluster check-overload
@@ -374,11 +375,13 @@ check-kill: $(OUT)/kill $(OUT)/attnd ## 300 SIGKILLs under load, 20 within impor
 
 # What is recorded is the plain daemon, since a sanitizer has to be preloaded first; the daemon that
 # is started on each state is of the variant.
-check-power: $(OUT)/power $(OUT)/attnd $(if $(VARIANT),,$(OUT)/power_store) ## 2,000 states of the disk after a power failure for each durability; QUICK=1: 60
+check-power: $(OUT)/power $(OUT)/attnd ## 2,000 states of the disk after a power failure for each durability; QUICK=1: 60
 	@$(MAKE) --no-print-directory VARIANT= build/attnd build/recorder.so
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd RECORDED=build/attnd RECORDER=build/recorder.so \
 	    $(OUT)/power $(if $(QUICK),--quick) $(POWER_FLAGS)
-	$(Q)$(if $(VARIANT),,build/power_store $(if $(QUICK),--quick))
+
+check-power-store: $(OUT)/power_store $(OUT)/recorder.so ## 2,000 states of the disk after a power failure for slots and manifests alone, with flushes that fail; QUICK=1: 120
+	$(Q)$(OUT)/power_store $(if $(QUICK),--quick)
 
 check-store-model: $(OUT)/store_model ## all that a small model of the store can do, power failures at each step, and planted mistakes; QUICK=1: less of it
 	$(Q)$(OUT)/store_model $(if $(QUICK),--quick)

@@ -12,13 +12,13 @@
 #include "store/slots.h"
 
 #define SESSIONS 5
-#define LAYERS 2
+#define LAYERS 3
 #define BLOCKS 4 /* of a layer, at most */
 #define MOMENTS 24
 
-/* Bytes of a block in each layer, so many that few slots make a file grow; the second layer begins
- * later. */
-static const size_t block_bytes[LAYERS] = {60000, 130000};
+/* Bytes of a block in each layer, so many that few slots make a file grow; each layer begins
+ * some moments after the one before. */
+static const size_t block_bytes[LAYERS] = {60000, 130000, 30000};
 
 struct block {
     uint64_t id;   /* its content; 0: none */

@@ -78,7 +78,7 @@ static void change(struct writer *writer, size_t i)
         struct layer *layer = &world->layers[i][l];
         const size_t same = how == 1 ? below(writer, layer->length + 1) : layer->length;
         const size_t length = same + below(writer, 90);
-        if (l == 0 || world->generation > 4)
+        if (world->generation > 4 * l)
             set_length(writer, layer, length < 64 * BLOCKS ? length : 64 * BLOCKS, same);
     }
 }
@@ -218,7 +218,7 @@ static bool write_section(struct writer *writer)
     const struct world *said = &writer->said;
     uint64_t ended[SESSIONS];
     size_t num_ended = 0;
-    const bool is_due = srv_manifest_is_due(&writer->manifest) || below(writer, 5) == 0;
+    const bool is_due = srv_manifest_is_due(&writer->manifest) || below(writer, 8) == 0;
     writer->manifest.broken = is_due; /* at times earlier than it would be */
     srv_manifest_begin(&writer->manifest, writer->directory, world->generation);
     for (size_t i = 0; i < SESSIONS; i++) {
@@ -246,7 +246,7 @@ static void make_moment(struct writer *writer)
     const size_t at = atomic_load(&writer->history->count);
     const struct world before = writer->world;
     srv_slots_begin_moment(writer->slots);
-    atomic_store(&writer->log->failing, below(writer, 3) == 0 ? 1 + (uint32_t)below(writer, 6) : 0);
+    atomic_store(&writer->log->failing, below(writer, 4) == 0 ? 1 + (uint32_t)below(writer, 6) : 0);
     write_blocks(writer);
     if (writer->mistake != MISTAKE_NO_FLUSH && !srv_slots_sync(writer->slots)) {
         release_blocks(writer, &before);

@@ -18,6 +18,10 @@
  *             until one is missing; flush what was read, cut off what was not, flush the
  *             directory; make a journal of the new fence; serve
  *
+ * Growing a slot file and giving back its room change free slots alone: they are writes to these.
+ * Of a failed flush of the journal only a section of a moment begun later makes an end; a section
+ * whose flush failed is followed by a new manifest.
+ *
  * A disk keeps what a flush covers.  Of the rest each record, sector, part of a section, and name
  * may be there or not after a power failure.  A killed daemon leaves everything.
  *
