@@ -156,6 +156,7 @@ static struct srv_slot_file *add_file(struct srv_slots *slots, uint64_t generati
     }
     for (uint64_t i = 0; i < file->count; i++)
         word_of(file, i)->held |= bit(i);
+    slots->made_file = slots->made_file || (flags & O_CREAT) != 0;
     pthread_mutex_lock(&slots->lock);
     slots->files[slots->num_files++] = file;
     pthread_mutex_unlock(&slots->lock);

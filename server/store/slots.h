@@ -71,8 +71,9 @@ size_t srv_slots_take(struct srv_slot *first, struct srv_slots *slots, size_t by
 uint64_t srv_slots_write(struct srv_slots *slots, struct srv_slot slot, const void *block,
                          size_t bytes);
 
-/* Brings all that was written to the disk.  False with errno where that failed, or a write since
- * the last call: then nobody knows which of these blocks are there. */
+/* Brings all that was written to the disk, and the names of files that were made.  False with errno
+ * where that failed, or a write since the last call: then nobody knows which of these blocks are
+ * there. */
 bool srv_slots_sync(struct srv_slots *slots);
 
 /* Makes a slot free that nothing on the disk can name. */

@@ -39,6 +39,7 @@ struct srv_slots {
     struct srv_slot at; /* of the buffer's first byte */
     int error;          /* errno since the last flush; 0 */
     bool keeps_holes;   /* the file system cannot punch any */
+    bool made_file;     /* since the last flush of the directory */
 };
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/checksum.h"
 #include "store/slots_internal.h"
+#include "store/store_files.h"
 
 #define BUFFER ((size_t)1 << 20) /* of blocks that go with one write */
 
@@ -101,6 +102,9 @@ bool srv_slots_sync(struct srv_slots *slots)
             slots->error = errno;
         file->unsynced = false;
     }
+    if (slots->made_file && !srv_sync_directory(slots->directory) && slots->error == 0)
+        slots->error = errno;
+    slots->made_file = slots->made_file && slots->error != 0;
     const int error = slots->error;
     slots->error = 0;
     errno = error;

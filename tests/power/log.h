@@ -44,6 +44,7 @@ struct power_log {
     _Atomic uint64_t count, used;        /* entries, and their bytes */
     _Atomic bool full;                   /* entries are missing */
     _Atomic uint32_t slow_ms;            /* that a sync of a journal takes longer */
+    _Atomic uint32_t failing;            /* syncs until one fails; 0: none does */
     uint32_t files;                      /* the next file's number */
     char names[POWER_FILES][POWER_NAME]; /* of each file now; "" where it was removed */
     _Alignas(8) unsigned char entries[]; /* up to POWER_LOG_BYTES */
