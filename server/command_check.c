@@ -1,4 +1,5 @@
 /* command_check.c: attnd --check, and --help and --version: each prints a text and ends. */
+#include "attn_limits.h"
 #include "main.h"
 
 #include <fcntl.h>

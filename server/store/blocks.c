@@ -15,7 +15,8 @@ struct srv_written_block {
 
 struct srv_mapped_block {
     struct srv_slot slot;
-    struct attn_block *block; /* NULL: none stands here */
+    struct attn_block *block; /* NULL where blocks are verified alone */
+    bool used, damaged;
 };
 
 static struct srv_slot slot_of(const struct attn_stored *stored)
@@ -46,9 +47,10 @@ static size_t used(const struct list *list, size_t i)
     return left < TOKENS ? left : TOKENS;
 }
 
-static bool is_new(const struct list *list, size_t i)
+static bool is_new(const struct srv_block_writer *writer, const struct list *list, size_t i)
 {
-    return attn_block_stored(list->blocks[i]).rows < used(list, i);
+    const struct attn_stored stored = attn_block_stored(list->blocks[i]);
+    return stored.rows < used(list, i) || srv_slot_is_gone(writer->slots, slot_of(&stored));
 }
 
 static bool note_written(struct srv_block_writer *writer, struct attn_block *block)
@@ -75,6 +77,10 @@ static bool write_block(struct srv_block_writer *writer, const struct list *list
     struct attn_block *block = list->blocks[i];
     const struct attn_stored before = attn_block_stored(block);
     const void *bytes = attn_block_bytes_of(&size, block);
+    if (attn_block_absent(block) > 0) { /* it has to be filled in first */
+        errno = EBUSY;
+        return false;
+    }
     if (before.since == writer->moment && before.rows > 0) /* this moment's, with fewer tokens */
         srv_slots_release(writer->slots, slot_of(&before));
     else if (!note_written(writer, block))
@@ -96,7 +102,7 @@ static size_t write_run(struct srv_block_writer *writer, const struct list *list
     struct srv_slot slot;
     size_t size, count = 1, done = 0;
     (void)attn_block_bytes_of(&size, list->blocks[i]);
-    while (i + count < list->count && is_new(list, i + count))
+    while (i + count < list->count && is_new(writer, list, i + count))
         count++;
     count = srv_slots_take(&slot, writer->slots, size, count);
     while (done < count && write_block(writer, list, i + done, slot)) {
@@ -116,7 +122,7 @@ bool srv_blocks_write(struct srv_block_writer *writer, const struct attn_cache *
     for (size_t layer = 0; layer < num_layers; layer++) {
         const struct list list = list_of(frozen, layer);
         for (size_t i = 0; i < list.count;) {
-            const size_t written = is_new(&list, i) ? write_run(writer, &list, i) : 1;
+            const size_t written = is_new(writer, &list, i) ? write_run(writer, &list, i) : 1;
             if (written == 0)
                 return false;
             i += written;
@@ -166,12 +172,13 @@ size_t srv_blocks_list(struct srv_manifest_layer layers[], struct srv_block_plac
         const struct list list = list_of(frozen, layer);
         size_t kept = 0;
         while (!whole && kept < list.count &&
-               attn_block_stored(list.blocks[kept]).since < writer->moment)
+               attn_block_stored(list.blocks[kept]).since <= writer->told)
             kept++;
         layers[layer].length = (uint32_t)list.length;
         layers[layer].first = (uint32_t)(list.first * TOKENS);
         layers[layer].kept = (uint32_t)(kept > 0 ? list.first + kept : 0);
         layers[layer].added = (uint32_t)(list.count - kept);
+        layers[layer].block_bytes = (uint32_t)attn_cache_layer_bytes(frozen, layer, TOKENS);
         for (size_t i = kept; i < list.count; i++) {
             const struct attn_stored stored = attn_block_stored(list.blocks[i]);
             places[count++] = (struct srv_block_place){
@@ -190,7 +197,7 @@ static struct srv_mapped_block *find(const struct srv_block_map *map, struct srv
 {
     const uint64_t key = (slot.index << 16 | slot.file) * UINT64_C(0x9e3779b97f4a7c15);
     size_t i = (size_t)(key >> 20) & (map->capacity - 1);
-    while (map->entries[i].block != NULL &&
+    while (map->entries[i].used &&
            (map->entries[i].slot.index != slot.index || map->entries[i].slot.file != slot.file))
         i = (i + 1) & (map->capacity - 1);
     return &map->entries[i];
@@ -208,7 +215,7 @@ static bool grow(struct srv_block_map *map)
         return false;
     }
     for (size_t i = 0; i < before.capacity; i++)
-        if (before.entries[i].block != NULL)
+        if (before.entries[i].used)
             *find(map, before.entries[i].slot) = before.entries[i];
     free(before.entries);
     return true;
@@ -240,7 +247,8 @@ static enum attn_status append(struct attn_cache *cache, size_t layer, size_t le
     if (status != ATTN_OK || entry->block != NULL)
         return status;
     const struct list list = list_of(cache, layer);
-    *entry = (struct srv_mapped_block){slot_of(stored), list.blocks[list.count - 1]};
+    *entry = (struct srv_mapped_block){
+        .slot = slot_of(stored), .block = list.blocks[list.count - 1], .used = true};
     map->count++;
     return ATTN_OK;
 }
@@ -253,8 +261,8 @@ static enum attn_status restore_layer(struct attn_cache *cache, size_t layer,
                                       struct attn_error *error)
 {
     const size_t bytes = attn_cache_layer_bytes(cache, layer, TOKENS);
-    if (said->length > 0 && (said->added > 0) != (bytes > 0))
-        return fail(error, ATTN_MALFORMED, "a layer has blocks that are another's");
+    if (said->length > 0 && ((said->added > 0) != (bytes > 0) || said->block_bytes != bytes))
+        return fail(error, ATTN_MALFORMED, "its blocks are not those of its model's layers");
     if (bytes == 0)
         return said->length == 0 ? ATTN_OK
                                  : attn_cache_lengthen(cache, layer, said->length, NULL, 0, error);
@@ -290,6 +298,51 @@ enum attn_status srv_blocks_restore(struct attn_cache *cache, struct srv_block_m
                       status == ATTN_NO_MEMORY;
     return fits ? status : ATTN_MALFORMED;
 }
+
+/* ---- Verifying ------------------------------------------------------------------------------- */
+
+/* Reads a block that the map has not; whether it is sound stands in the map then. */
+static enum attn_status verify(struct srv_mapped_block **out, struct srv_block_map *map,
+                               struct srv_slots *slots, struct srv_slot_reader *reader,
+                               const struct srv_block_place *place, size_t bytes)
+{
+    struct srv_slot slot;
+    bool first;
+    if (!grow(map))
+        return ATTN_NO_MEMORY;
+    if (!srv_slots_hold(&slot, &first, slots, place->generation, place->slot, bytes))
+        return errno == ENOENT ? ATTN_MALFORMED : ATTN_IO;
+    *out = find(map, slot);
+    if ((*out)->used)
+        return ATTN_OK;
+    const bool sound = srv_slots_read(reader, slots, slot, &place->sum, 1, bytes) == 1;
+    errno = reader->error;
+    if (!sound && reader->error != 0 && reader->error != EBADMSG)
+        return ATTN_IO;
+    **out = (struct srv_mapped_block){.slot = slot, .used = true, .damaged = !sound};
+    map->count++;
+    return ATTN_OK;
+}
+
+enum attn_status srv_blocks_verify(struct srv_block_map *map, struct srv_slots *slots,
+                                   struct srv_slot_reader *reader,
+                                   const struct srv_manifest_entry *entry)
+{
+    const struct srv_block_place *place = entry->blocks;
+    for (size_t i = 0; i < entry->facts.num_layers; i++) {
+        const struct srv_manifest_layer *layer = &entry->layers[i];
+        for (size_t j = 0; j < layer->added; j++, place++) {
+            struct srv_mapped_block *mapped = NULL;
+            const enum attn_status status =
+                verify(&mapped, map, slots, reader, place, layer->block_bytes);
+            if (status != ATTN_OK || mapped->damaged)
+                return status != ATTN_OK ? status : ATTN_MALFORMED;
+        }
+    }
+    return ATTN_OK;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 /* The absent blocks of the list from `i` on that stand one after another, at most as many as one
  * read takes; their checksums. */

@@ -17,10 +17,13 @@
 struct srv_block_writer {
     struct srv_slots *slots;
     uint64_t moment;                   /* its number, larger than those before */
+    uint64_t told;                     /* the newest moment that the manifest has; 0: none */
     struct srv_written_block *written; /* [count] */
     size_t count, capacity;
     uint64_t bytes; /* of the blocks */
 };
+
+#define SRV_WRITTEN_BLOCK_BYTES 96 /* of memory, for each block that is written, at most */
 
 /* Writes the blocks of a frozen cache that are new, or have new tokens.  False with errno. */
 bool srv_blocks_write(struct srv_block_writer *writer, const struct attn_cache *frozen,
@@ -47,6 +50,7 @@ struct srv_block_map {
     struct srv_mapped_block *entries; /* [capacity] */
     size_t capacity, count;
 };
+#define SRV_MAPPED_BLOCK_BYTES 192 /* of memory, for each block, at most, with the manifest's */
 void srv_block_map_fini(struct srv_block_map *map);
 
 /* Gives an empty cache the blocks of an entry that is not lost; their slots count as taken.
@@ -61,5 +65,11 @@ enum attn_status srv_blocks_restore(struct attn_cache *cache, struct srv_block_m
 enum attn_status srv_blocks_fill(const struct attn_cache *cache, const struct attn_model *model,
                                  size_t layer, struct srv_slots *slots,
                                  struct srv_slot_reader *reader);
+
+/* Reads the blocks of an entry that are not in the map yet, which notes of each whether it is
+ * sound.  Errors: ATTN_MALFORMED (one is not, or not there), ATTN_IO (errno), ATTN_NO_MEMORY. */
+enum attn_status srv_blocks_verify(struct srv_block_map *map, struct srv_slots *slots,
+                                   struct srv_slot_reader *reader,
+                                   const struct srv_manifest_entry *entry);
 
 #endif

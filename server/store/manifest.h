@@ -35,7 +35,8 @@ struct srv_manifest_layer {
     uint32_t length, first; /* the first token that is kept, a multiple of 64 */
     uint32_t rows, kept;    /* rows of the last step, which ends at the length, 0: none that can be
                                repeated; blocks that stay, counted from token 0 on */
-    uint32_t added, zero;   /* blocks from there on, or from `first` where that is later */
+    uint32_t added;         /* blocks from there on, or from `first` where that is later */
+    uint32_t block_bytes;   /* of each block */
     uint64_t digest[2];     /* of the last step */
 };
 
@@ -132,9 +133,10 @@ enum srv_manifest_reading {
     SRV_MANIFEST_UNREADABLE, /* errno */
 };
 
-/* Reads the manifest of that generation in a directory.  Memory: that of what the files say. */
+/* Reads the manifest of that generation in a directory, or one that was set aside.  Memory: that of
+ * what the files say. */
 enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int directory,
-                                            uint64_t generation);
+                                            uint64_t generation, bool set_aside);
 void srv_manifest_state_fini(struct srv_manifest_state *state);
 
 /* The entry of an epoch; NULL where there is none. */

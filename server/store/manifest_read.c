@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "store/manifest.h"
+#include "store/store_files.h"
 
 #define BLOCK ((size_t)64) /* tokens of a block */
 #define EMPTY_STATE ((size_t)64)
@@ -421,13 +422,15 @@ static void read_records(struct reading *r)
 }
 
 enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int directory,
-                                            uint64_t generation)
+                                            uint64_t generation, bool set_aside)
 {
-    char name[SRV_MANIFEST_NAME];
+    char name[SRV_MANIFEST_NAME + sizeof SRV_SET_ASIDE];
     struct reading r = {.at = SRV_JOURNAL_HEAD, .sequence = 1, .state = out};
     *out = (struct srv_manifest_state){0};
     for (size_t i = 0; i < 2; i++) {
         srv_manifest_name(name, generation, i);
+        if (set_aside)
+            strcat(name, SRV_SET_ASIDE);
         r.open[i] = srv_file_reader_open(&r.copies[i], directory, name);
         if (!r.open[i] && errno != ENOENT)
             r.error = errno;

@@ -166,21 +166,22 @@ static struct srv_slot_file *add_file(struct srv_slots *slots, uint64_t generati
 static uint32_t find_file(const struct srv_slots *slots, uint64_t generation, size_t bytes)
 {
     uint32_t i = 0;
-    while (i < slots->num_files &&
-           (slots->files[i]->generation != generation || slots->files[i]->bytes != bytes))
+    while (i < slots->num_files && (slots->files[i]->generation != generation ||
+                                    slots->files[i]->bytes != bytes || slots->files[i]->gone))
         i++;
     return i;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-struct srv_slots *srv_slots_new(int directory, uint64_t generation)
+struct srv_slots *srv_slots_new(int directory, uint64_t generation, unsigned number)
 {
     struct srv_slots *slots = calloc(1, sizeof *slots);
     if (slots == NULL)
         return NULL;
     slots->directory = directory;
     slots->generation = generation;
+    slots->base = (uint32_t)number * SRV_SLOT_FILES;
     pthread_mutex_init(&slots->lock, NULL);
     return slots;
 }
@@ -198,8 +199,57 @@ void srv_slots_free(struct srv_slots *slots)
 
 uint64_t srv_slot_generation(const struct srv_slots *slots, struct srv_slot slot)
 {
-    return slots->files[slot.file]->generation;
+    return srv_slot_file(slots, slot)->generation;
 }
+
+/* ---- Files that stay, or go ------------------------------------------------------------------ */
+
+static bool has_taken(const struct srv_slot_file *file)
+{
+    return find(file, 0, file->count, true) < file->count;
+}
+
+bool srv_slots_need(const struct srv_slots *slots, uint64_t generation, size_t bytes)
+{
+    const uint32_t i = find_file(slots, generation, bytes);
+    return i < slots->num_files && (slots->files[i]->kept || has_taken(slots->files[i]));
+}
+
+void srv_slots_keep(struct srv_slots *slots)
+{
+    slots->keeps = true;
+    slots->generation++;
+    for (uint32_t i = 0; i < slots->num_files; i++)
+        slots->files[i]->kept = true;
+}
+
+bool srv_slots_find_removed(char out[SRV_SLOT_FILE_NAME], struct srv_slots *slots)
+{
+    bool needed = false;
+    for (uint32_t i = 0; i < slots->num_files; i++) {
+        struct srv_slot_file *file = slots->files[i];
+        struct stat open, named;
+        char name[SRV_SLOT_FILE_NAME];
+        srv_slot_file_name(name, file->generation, file->bytes);
+        if (file->gone || fstat(file->fd, &open) != 0 ||
+            (fstatat(slots->directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+             open.st_ino == named.st_ino && open.st_dev == named.st_dev))
+            continue;
+        file->gone = true;
+        if (has_taken(file)) {
+            memcpy(out, name, sizeof name);
+            needed = true;
+        }
+    }
+    return needed;
+}
+
+bool srv_slot_is_gone(const struct srv_slots *slots, struct srv_slot slot)
+{
+    return srv_slot_file(slots, slot)->gone;
+}
+
+/* ---- A start --------------------------------------------------------------------------------- */
 
 bool srv_slots_hold(struct srv_slot *out, bool *first, struct srv_slots *slots, uint64_t generation,
                     uint64_t index, size_t bytes)
@@ -215,7 +265,8 @@ bool srv_slots_hold(struct srv_slot *out, bool *first, struct srv_slots *slots, 
     }
     *first = (word_of(file, index)->taken & bit(index)) == 0;
     word_of(file, index)->taken |= bit(index);
-    *out = (struct srv_slot){i, index};
+    file->kept = slots->keeps;
+    *out = (struct srv_slot){slots->base + i, index};
     return true;
 }
 
@@ -254,11 +305,11 @@ static uint64_t find_free(struct srv_slot *out, const struct srv_slots *slots, s
         const struct srv_slot_file *file = slots->files[i / 2];
         const uint64_t from = i % 2 == 0 ? file->next : 0;
         uint64_t at = 0, found = 0;
-        if (file->bytes == bytes)
+        if (file->bytes == bytes && !file->kept && !file->gone)
             found = find_run(&at, file, from, i % 2 == 0 ? file->count : file->next, enough);
         if (found > longest) {
             longest = found;
-            *out = (struct srv_slot){i / 2, at};
+            *out = (struct srv_slot){slots->base + i / 2, at};
         }
     }
     return longest;
@@ -301,7 +352,7 @@ size_t srv_slots_take(struct srv_slot *first, struct srv_slots *slots, size_t by
             found = find_free(first, slots, size, enough);
     }
     found = found < count ? found : count;
-    if (found == 0 || !take_run(slots, slots->files[first->file], first->index, found))
+    if (found == 0 || !take_run(slots, srv_slot_file(slots, *first), first->index, found))
         return 0;
     return (size_t)found;
 }
@@ -310,7 +361,7 @@ size_t srv_slots_take(struct srv_slot *first, struct srv_slots *slots, size_t by
 
 void srv_slots_release(struct srv_slots *slots, struct srv_slot slot)
 {
-    struct srv_slot_word *word = word_of(slots->files[slot.file], slot.index);
+    struct srv_slot_word *word = word_of(srv_slot_file(slots, slot), slot.index);
     pthread_mutex_lock(&slots->lock);
     word->taken &= ~bit(slot.index);
     pthread_mutex_unlock(&slots->lock);
@@ -319,7 +370,7 @@ void srv_slots_release(struct srv_slots *slots, struct srv_slot slot)
 void srv_slots_drop(struct srv_slots *slots, struct srv_slot slot)
 {
     pthread_mutex_lock(&slots->lock);
-    word_of(slots->files[slot.file], slot.index)->dropped |= bit(slot.index);
+    word_of(srv_slot_file(slots, slot), slot.index)->dropped |= bit(slot.index);
     pthread_mutex_unlock(&slots->lock);
 }
 
@@ -381,7 +432,7 @@ bool srv_slots_punch(struct srv_slots *slots, size_t bytes)
     size_t spare = figures.held - figures.used;
     for (uint32_t i = 0; i < slots->num_files && !slots->keeps_holes; i++) {
         struct srv_slot_file *file = slots->files[i];
-        uint64_t at = 0, count = 1;
+        uint64_t at = 0, count = !file->kept && !file->gone;
         while (spare > reserve && count > 0) {
             const size_t most = spare - reserve < bytes ? spare - reserve : bytes;
             if (bytes == 0)

@@ -37,8 +37,9 @@ struct srv_slot {
 };
 
 /* Begins for a directory, a descriptor that stays the caller's; files are made with that
- * generation.  NULL where memory is short. */
-struct srv_slots *srv_slots_new(int directory, uint64_t generation);
+ * generation, and their numbers are those of table `number` of a daemon: SRV_SLOT_FILES * number
+ * and up.  NULL where memory is short. */
+struct srv_slots *srv_slots_new(int directory, uint64_t generation, unsigned number);
 void srv_slots_free(struct srv_slots *slots); /* takes NULL; flushes nothing */
 
 /* Writes the name of a slot file; reads one, false where it is none. */
@@ -58,6 +59,20 @@ uint64_t srv_slot_generation(const struct srv_slots *slots, struct srv_slot slot
  * with errno: ENOENT where there is no such file, or the slot is not in it. */
 bool srv_slots_hold(struct srv_slot *out, bool *first, struct srv_slots *slots, uint64_t generation,
                     uint64_t index, size_t bytes);
+
+/* ---- Files ---- */
+
+/* Whether such a file is open and has slots that are taken, or is kept. */
+bool srv_slots_need(const struct srv_slots *slots, uint64_t generation, size_t bytes);
+
+/* Has all slots of the files that are open, and of those that srv_slots_hold opens later, stay as
+ * they are: new blocks go to new files.  For manifests that are set aside and name these slots. */
+void srv_slots_keep(struct srv_slots *slots);
+
+/* Finds files that were removed from the directory, whose blocks are gone; the name of one that has
+ * slots that are taken, false where there is none.  Nothing more is written there. */
+bool srv_slots_find_removed(char out[SRV_SLOT_FILE_NAME], struct srv_slots *slots);
+bool srv_slot_is_gone(const struct srv_slots *slots, struct srv_slot slot);
 
 /* ---- Writing ---- */
 

@@ -23,11 +23,15 @@ struct srv_slot_file {
     struct srv_slot_word *words; /* [ceil(count / SRV_SLOT_WORD)] */
     uint64_t next;               /* where taking begins to look */
     bool unsynced;               /* written since the last flush; the writer's */
+    bool kept;                   /* its slots stay as they are */
+    bool gone;                   /* its name was removed */
 };
 
 struct srv_slots {
     int directory;
-    uint64_t generation;
+    uint64_t generation;  /* of files that are made */
+    uint32_t base;        /* number of the first file */
+    bool keeps;           /* files that are there are kept */
     pthread_mutex_t lock; /* guards the files but what is the writer's; never held over the disk */
     struct srv_slot_file *files[SRV_SLOT_FILES]; /* [num_files] */
     uint32_t num_files;
@@ -41,5 +45,11 @@ struct srv_slots {
     bool keeps_holes;   /* the file system cannot punch any */
     bool made_file;     /* since the last flush of the directory */
 };
+
+static inline struct srv_slot_file *srv_slot_file(const struct srv_slots *slots,
+                                                  struct srv_slot slot)
+{
+    return slots->files[slot.file - slots->base];
+}
 
 #endif

@@ -48,7 +48,7 @@ static unsigned char *aligned(size_t bytes)
 
 static void empty_buffer(struct srv_slots *slots)
 {
-    struct srv_slot_file *file = slots->files[slots->at.file];
+    struct srv_slot_file *file = srv_slot_file(slots, slots->at);
     if (slots->used == 0)
         return;
     file->unsynced = true;
@@ -71,7 +71,7 @@ static bool follows(const struct srv_slots *slots, struct srv_slot slot, size_t 
 uint64_t srv_slots_write(struct srv_slots *slots, struct srv_slot slot, const void *block,
                          size_t bytes)
 {
-    const size_t size = slots->files[slot.file]->bytes;
+    const size_t size = srv_slot_file(slots, slot)->bytes;
     if (!follows(slots, slot, size)) {
         empty_buffer(slots);
         slots->at = slot;
@@ -117,7 +117,7 @@ size_t srv_slots_read(struct srv_slot_reader *reader, struct srv_slots *slots,
                       struct srv_slot first, const uint64_t sums[], size_t count, size_t bytes)
 {
     pthread_mutex_lock(&slots->lock);
-    const struct srv_slot_file *file = slots->files[first.file];
+    const struct srv_slot_file *file = srv_slot_file(slots, first);
     pthread_mutex_unlock(&slots->lock);
     const size_t size = file->bytes;
     size_t sound = 0;

@@ -47,7 +47,7 @@ struct srv_store_context {
     bool reads_at_once; /* srv_store_load reads all tokens; else srv_store_start has to follow */
     struct srv_sessions *sessions;
     const struct srv_models *models;
-    const struct attn_cache_pool *pool;
+    struct attn_cache_pool *pool;
     struct srv_metrics *metrics;
     struct srv_log *log;
     /* Asks the engine owner to call srv_store_take_snapshot or srv_store_take_restored soon;
@@ -71,9 +71,9 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size);
  * room. */
 struct srv_store_count {
     size_t served, expired, lost;
-    /* Called for each lost session: `without_file`: its file is damaged or missing, not records of
-     * it.  NULL: never. */
-    void (*report)(void *context, uint64_t epoch, bool without_file);
+    /* Called for each lost session: `without_manifest`: for what the manifest has of it, not for
+     * records of a journal.  NULL: never. */
+    void (*report)(void *context, uint64_t epoch, bool without_manifest);
     void *context;
 };
 

@@ -162,7 +162,7 @@ static void measure(const struct shape *shape)
     static const size_t threads[] = {1, 4, 8};
     unsigned char *bytes = aligned(MIB);
     for (size_t turn = 0; turn < turns; turn++) {
-        struct srv_slots *slots = srv_slots_new(directory, 1);
+        struct srv_slots *slots = srv_slots_new(directory, 1, 0);
         if (slots == NULL)
             stop("memory");
         own[0][turn] = write_slots(slots, shape, bytes);
@@ -236,7 +236,7 @@ static void measure_manifest(const char *name, size_t count, uint32_t layers, ui
         times[1][turn] = seconds_since(start) * 1e3;
         more = manifest.copies[0].length - whole;
         start = srv_now_ns();
-        if (srv_manifest_read(&state, directory, 1) != SRV_MANIFEST_READ || state.sections != 2)
+        if (srv_manifest_read(&state, directory, 1, false) != SRV_MANIFEST_READ || state.sections != 2)
             stop("manifest");
         times[2][turn] = seconds_since(start) * 1e3;
         srv_manifest_state_fini(&state);

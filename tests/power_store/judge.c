@@ -99,10 +99,10 @@ const char *judge_directory(const struct history *history, uint64_t cut, const c
     uint64_t generation = UINT64_MAX;
     enum srv_manifest_reading reading = SRV_MANIFEST_NONE;
     while (reading != SRV_MANIFEST_READ && (generation = newest_below(path, generation)) > 0)
-        reading = srv_manifest_read(&state, directory, generation);
+        reading = srv_manifest_read(&state, directory, generation, false);
     const char *wrong =
         find_moment(&world, history, cut, reading == SRV_MANIFEST_READ ? state.generation : 0);
-    struct srv_slots *slots = srv_slots_new(directory, MOMENTS + 1);
+    struct srv_slots *slots = srv_slots_new(directory, MOMENTS + 1, 0);
     if (wrong == NULL && world != NULL)
         wrong = compare(&state, world, slots);
     srv_slots_free(slots);

@@ -272,7 +272,7 @@ void write_history(struct history *history, struct power_log *log, const char *p
     struct writer writer = {.history = history, .log = log, .mistake = mistake, .random = seed};
     writer.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(writer.directory, 0);
-    writer.slots = srv_slots_new(writer.directory, 1);
+    writer.slots = srv_slots_new(writer.directory, 1, 0);
     ck_assert_ptr_nonnull(writer.slots);
     for (uint64_t moment = 1; moment <= MOMENTS; moment++) {
         const struct world before = writer.world;

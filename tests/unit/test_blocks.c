@@ -29,7 +29,7 @@ static struct attn_error error;
 static struct rng rng;
 static struct srv_slots *slots;
 static struct srv_manifest manifest;
-static uint64_t moment;
+static uint64_t moment, told; /* the newest, and the newest that counts */
 static bool no_section; /* the disk fails once the blocks are there */
 
 static void drop(void *context, const struct attn_stored *place)
@@ -54,10 +54,10 @@ static void set_up_dtype(enum attn_dtype kv_dtype)
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
     attn_cache_pool_set_dropped(pool, drop, NULL);
-    slots = srv_slots_new(directory, 1);
+    slots = srv_slots_new(directory, 1, 0);
     manifest = (struct srv_manifest){0};
     rng = rng_seeded(39);
-    moment = 0;
+    moment = told = 0;
     no_section = false;
 }
 
@@ -165,7 +165,7 @@ static void add(const struct srv_block_writer *writer, const struct attn_cache *
  * written; SIZE_MAX where the moment failed. */
 static size_t make_moment(struct world *world, struct attn_cache *frozen[SESSIONS])
 {
-    struct srv_block_writer writer = {.slots = slots, .moment = ++moment};
+    struct srv_block_writer writer = {.slots = slots, .moment = ++moment, .told = told};
     uint64_t ended[SESSIONS];
     size_t num_ended = 0;
     bool written = true;
@@ -193,6 +193,7 @@ static size_t make_moment(struct world *world, struct attn_cache *frozen[SESSION
     }
     if (!written)
         return SIZE_MAX;
+    told = moment;
     srv_slots_end_moment(slots);
     (void)srv_slots_punch(slots, SIZE_MAX);
     memset(world->changed, 0, sizeof world->changed);
@@ -214,9 +215,9 @@ static void restore(struct attn_cache *out[SESSIONS])
     struct srv_manifest_state state;
     struct srv_block_map map = {0};
     struct srv_slot_reader reader = {0};
-    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named), SRV_MANIFEST_READ);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
     srv_slots_free(slots);
-    slots = srv_slots_new(directory, moment + 1);
+    slots = srv_slots_new(directory, moment + 1, 0);
     for (size_t i = 0; i < SESSIONS; i++) {
         const struct srv_manifest_entry *entry = srv_manifest_find(&state, i + 1);
         out[i] = NULL;
@@ -305,7 +306,7 @@ START_TEST(test_blocks_a_start_has_the_last_durable_moment)
             continue;
         struct srv_slots *own = slots; /* a start of another process */
         attn_cache_pool_set_dropped(pool, NULL, NULL);
-        slots = srv_slots_new(directory, moment + 1);
+        slots = srv_slots_new(directory, moment + 1, 0);
         restore(restored);
         for (size_t i = 0; i < SESSIONS; i++) {
             ck_assert_int_eq(restored[i] != NULL, durable[i].is_there);
@@ -434,7 +435,7 @@ START_TEST(test_blocks_damage_is_told_from_a_disk_that_cannot_be_read)
     append(world.caches[0], 300);
     ck_assert_uint_ne(make_moment(&world, frozen), SIZE_MAX);
     free_all(frozen);
-    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named), SRV_MANIFEST_READ);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
     const struct srv_manifest_entry *entry = srv_manifest_find(&state, 1);
     cache = new_cache();
     attn_cache_pool_set_dropped(pool, NULL, NULL);
@@ -453,7 +454,7 @@ START_TEST(test_blocks_damage_is_told_from_a_disk_that_cannot_be_read)
     ck_assert_int_eq(ftruncate(fd, 0), 0);
     close(fd);
     srv_slots_free(slots); /* a start over a file that lost its slots */
-    slots = srv_slots_new(directory, 2);
+    slots = srv_slots_new(directory, 2, 0);
     cache = new_cache();
     ck_assert_int_eq(srv_blocks_restore(cache, &map, slots, entry, &error), ATTN_MALFORMED);
     ck_assert_str_eq(error.message, "a slot is not there");

@@ -200,7 +200,7 @@ static size_t expect(const struct world *world, bool may_lose)
     struct srv_manifest_state state;
     size_t lost = 0;
     const enum srv_manifest_reading reading =
-        srv_manifest_read(&state, directory, world->generation / 1000 * 1000 + 1);
+        srv_manifest_read(&state, directory, world->generation / 1000 * 1000 + 1, false);
     ck_assert_int_eq(reading, SRV_MANIFEST_READ);
     ck_assert_uint_eq(state.time_ns, world->generation);
     for (size_t i = 0; i < SESSIONS; i++) {
@@ -272,7 +272,7 @@ START_TEST(test_manifest_says_what_was_said)
             change(&world.sessions[rng_below(&rng, SESSIONS)]);
         ck_assert(write_section(&world, &before));
         struct srv_manifest_state state;
-        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named), SRV_MANIFEST_READ);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
         ck_assert_uint_eq(state.generation, world.generation);
         ck_assert_uint_eq(state.damaged, 0);
         ck_assert(!state.torn);
@@ -313,7 +313,7 @@ START_TEST(test_manifest_a_torn_section_does_not_count)
         if (world != NULL)
             ck_assert_uint_eq(expect(world, false), 0);
         else
-            ck_assert_int_eq(srv_manifest_read(&state, directory, 1), SRV_MANIFEST_NONE);
+            ck_assert_int_eq(srv_manifest_read(&state, directory, 1, false), SRV_MANIFEST_NONE);
     }
     free(bytes);
 }
@@ -344,7 +344,7 @@ END_TEST
 static size_t expect_damaged(size_t sections, size_t least)
 {
     struct srv_manifest_state state;
-    const enum srv_manifest_reading reading = srv_manifest_read(&state, directory, 1);
+    const enum srv_manifest_reading reading = srv_manifest_read(&state, directory, 1, false);
     const uint64_t time = state.time_ns;
     if (reading == SRV_MANIFEST_READ)
         srv_manifest_state_fini(&state);
@@ -445,7 +445,7 @@ START_TEST(test_manifest_records_of_two_sections_make_none)
         write_copy(0, mixed, size);
         write_copy(1, mixed, size);
         struct srv_manifest_state state;
-        ck_assert_int_eq(srv_manifest_read(&state, directory, 1), SRV_MANIFEST_READ);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, 1, false), SRV_MANIFEST_READ);
         const bool counts = state.time_ns == 2;
         srv_manifest_state_fini(&state);
         if (counts) /* nothing of the mixture differs from one of them */
@@ -486,7 +486,7 @@ START_TEST(test_manifest_a_failure_leaves_what_was_there)
     ck_assert(write_section(&next, &worlds[1]));
     ck_assert_uint_eq(manifest.named, next.generation);
     struct srv_manifest_state state;
-    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named), SRV_MANIFEST_READ);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
     ck_assert_uint_eq(state.time_ns, next.generation);
     srv_manifest_state_fini(&state);
 }
@@ -550,7 +550,7 @@ START_TEST(test_manifest_impossible_sessions_are_lost)
         manifest.changed[0] = 1;
         ck_assert(srv_manifest_end(&manifest, 1, NULL, 0));
         struct srv_manifest_state state;
-        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named), SRV_MANIFEST_READ);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
         const struct srv_manifest_entry *entry = srv_manifest_find(&state, 1);
         ck_assert_uint_le(state.count, 1); /* no session has the epoch 0 */
         if (turn % 10 == 0) {
@@ -595,7 +595,7 @@ START_TEST(test_manifest_a_block_has_the_rows_that_are_used)
         srv_manifest_begin(&manifest, directory, i + 1);
         srv_manifest_add(&manifest, &said);
         ck_assert(srv_manifest_end(&manifest, 1, NULL, 0));
-        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named), SRV_MANIFEST_READ);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
         ck_assert_int_eq(srv_manifest_find(&state, 1)->lost, !cases[i].possible);
         srv_manifest_state_fini(&state);
     }

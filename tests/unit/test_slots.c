@@ -26,7 +26,7 @@ static void set_up(void)
     disk_reset();
     scratch_make(path);
     directory = open(path, O_RDONLY | O_DIRECTORY);
-    slots = srv_slots_new(directory, GENERATION);
+    slots = srv_slots_new(directory, GENERATION, 0);
     ck_assert_ptr_nonnull(slots);
     reader = (struct srv_slot_reader){0};
 }
@@ -105,7 +105,7 @@ START_TEST(test_slots_read_gives_what_was_written_also_after_a_start)
         kept[i] = keep(i, sizes[i % 7]);
     ck_assert(srv_slots_sync(slots));
     srv_slots_free(slots);
-    slots = srv_slots_new(directory, GENERATION + 1);
+    slots = srv_slots_new(directory, GENERATION + 1, 0);
     for (size_t i = 0; i < 21; i++) {
         bool first;
         ck_assert(srv_slots_hold(&kept[i].slot, &first, slots, GENERATION, kept[i].slot.index,
