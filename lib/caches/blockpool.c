@@ -254,7 +254,7 @@ static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_
     if (lists != NULL)
         lists->live++;
     (*out)->holders = 1;
-    (*out)->tokens = (*out)->absent = 0;
+    (*out)->absent = 0;
     atomic_store(&(*out)->references, 1);
     return ATTN_OK;
 }
@@ -269,7 +269,6 @@ static void drop_place(const struct attn_cache_pool *pool, struct attn_block *bl
 
 void attn_block_change(struct attn_cache_pool *pool, struct attn_block *block, unsigned rows)
 {
-    block->tokens = 0;
     block->absent = block->absent < rows ? block->absent : rows;
     if (rows == 0)
         drop_place(pool, block);
@@ -351,7 +350,7 @@ void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *b
 }
 
 enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
-                                          struct attn_block *block, bool content)
+                                          struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
     size_t released = holder_bytes(block);
@@ -364,8 +363,7 @@ enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_c
     pthread_mutex_unlock(&pool->lock);
     if (status != ATTN_OK)
         return status;
-    if (content)
-        memcpy((*out)->data, block->data, block->bytes);
+    memcpy((*out)->data, block->data, block->bytes);
     attn_block_unref(pool, block);
     return ATTN_OK;
 }

@@ -200,9 +200,9 @@ bool attn_cache_claim(struct attn_cache *cache)
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
 /* Replaces the shared ones among the blocks before `end` that tokens from `position` on are written
- * to by copies.  The content stays the same, or is filled in later, so this needs no undo. */
+ * to by copies.  The content stays the same, so this needs no undo. */
 static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
-                                    size_t position, size_t end, bool content)
+                                    size_t position, size_t end)
 {
     const size_t first = position / ATTN_TILE - atomic_load(&l->first);
     for (size_t i = first; i < end; i++) {
@@ -211,9 +211,9 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
             attn_block_change(pool, shared, i == first ? position % ATTN_TILE : 0);
             continue;
         }
-        if (shared->absent > 0 && content)
+        if (shared->absent > 0)
             return ATTN_INVALID;
-        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared, content);
+        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared);
         if (status != ATTN_OK)
             return status;
     }
@@ -232,8 +232,8 @@ static enum attn_status fail_blocks(const struct attn_cache *cache, enum attn_st
                      attn_cache_pool_budget(cache->pool));
 }
 
-enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
-                                        size_t rows, bool content, struct attn_error *error)
+enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
+                                    size_t rows, struct attn_error *error)
 {
     struct cache_layer *l = layer_of(cache, layer);
     size_t end = position + rows, before = l->reserved;
@@ -250,7 +250,7 @@ enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, 
         l->reserved += status == ATTN_OK;
     }
     if (status == ATTN_OK)
-        status = copy_shared(cache->pool, l, position, attn_min(before, count), content);
+        status = copy_shared(cache->pool, l, position, attn_min(before, count));
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);

@@ -55,20 +55,28 @@ enum attn_status attn_cache_append_stored(struct attn_cache *cache, size_t layer
     const size_t before = attn_cache_length(cache, layer);
     if (attn_model_layer(attn_cache_model(cache), layer) == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    if (before % ATTN_TILE != 0 || length <= before || length - before > ATTN_TILE ||
-        attn_cache_shares_layer(cache, layer) || (shared == NULL && stored->rows < length - before))
+    const bool has_blocks = !attn_cache_shares_layer(cache, layer);
+    const bool given = shared != NULL || stored != NULL;
+    if (length < before || given != has_blocks ||
+        (has_blocks &&
+         (before % ATTN_TILE != 0 || length == before || length - before > ATTN_TILE ||
+          (shared == NULL && stored->rows < length - before))))
         return attn_fail(error, ATTN_INVALID, "length",
                          "layer %zu has %zu tokens: no block makes it %zu long", layer, before,
                          length);
     if (length > attn_cache_max_length(cache))
         return attn_fail(error, ATTN_CACHE_FULL, "length", "length is %zu: max_length is %zu",
                          length, attn_cache_max_length(cache));
-    enum attn_status status =
-        shared != NULL ? attn_cache_share_block(cache, layer, shared, error)
-                       : attn_cache_reserve(cache, layer, before, length - before, error);
+    enum attn_status status = ATTN_OK;
+    if (shared != NULL)
+        status = attn_cache_share_block(cache, layer, shared, error);
+    else if (has_blocks)
+        status = attn_cache_reserve(cache, layer, before, length - before, error);
     if (status != ATTN_OK)
         return status;
     attn_cache_publish(cache, layer, length);
+    if (!has_blocks)
+        return ATTN_OK;
     size_t count;
     struct attn_block *block = attn_cache_blocks(&count, cache, layer)[count - 1];
     if (shared == NULL) {

@@ -264,8 +264,9 @@ static enum attn_status restore_layer(struct attn_cache *cache, size_t layer,
     if (said->length > 0 && ((said->added > 0) != (bytes > 0) || said->block_bytes != bytes))
         return fail(error, ATTN_MALFORMED, "its blocks are not those of its model's layers");
     if (bytes == 0)
-        return said->length == 0 ? ATTN_OK
-                                 : attn_cache_lengthen(cache, layer, said->length, NULL, 0, error);
+        return said->length == 0
+                   ? ATTN_OK
+                   : attn_cache_append_stored(cache, layer, said->length, NULL, NULL, error);
     enum attn_status status = attn_cache_begin_at(cache, layer, said->first, error);
     for (size_t i = 0; i < said->added && status == ATTN_OK; i++) {
         const struct srv_block_place *place = &places[i];

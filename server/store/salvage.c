@@ -15,8 +15,8 @@
 
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "session/notes.h"
 #include "store/restore.h"
-#include "store/session_notes.h"
 #include "store/store_files.h"
 
 static bool refuse(char message[SRV_SALVAGE_MESSAGE], const char *name, const char *why)
@@ -170,11 +170,30 @@ static bool is_served(const struct srv_salvage_context *context,
            (entry->session == NULL || found->next_record >= entry->session->next_record);
 }
 
+/* Opens an export of a session as GET /sessions/{id}/state sends it; NULL with errno. */
+static struct attn_export *open_export(const struct srv_session *session)
+{
+    struct attn_export *export = NULL;
+    struct attn_error cause = {.status = ATTN_NO_MEMORY};
+    size_t most = SRV_NOTES + session->model->info.num_layers;
+    struct srv_note_text *texts = malloc(most * sizeof *texts);
+    struct attn_note *notes = malloc(most * sizeof *notes);
+    enum attn_status status = ATTN_NO_MEMORY;
+    if (texts != NULL && notes != NULL) {
+        size_t count = srv_notes_print(texts, session);
+        for (size_t i = 0; i < count; i++)
+            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+        status = attn_export_open(&export, session->cache, notes, count, &cause);
+    }
+    free(texts);
+    free(notes);
+    errno = status == ATTN_NO_MEMORY ? ENOMEM : EOVERFLOW;
+    return status == ATTN_OK ? export : NULL;
+}
+
 static bool write_session(int directory, const struct srv_session *session, const char *name)
 {
-    const struct srv_session_moment moment = {.cache = session->cache,
-                                              .last_steps = session->last_steps};
-    struct attn_export *export = srv_notes_open_export(session, &moment, false);
+    struct attn_export *export = open_export(session);
     bool written = export != NULL && srv_file_export(directory, name, export, true);
     int error = errno;
     attn_export_close(export);

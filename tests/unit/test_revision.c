@@ -12,7 +12,7 @@
 #include "dispatch_app.h"
 #include "store/journal.h"
 #include "store/restore.h"
-#include "store/session_notes.h"
+#include "session/notes.h"
 #include "store/store_files.h"
 #include "suites.h"
 

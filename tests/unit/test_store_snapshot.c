@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "attn_state.h"
-#include "store/session_notes.h"
+#include "session/notes.h"
 #include "store/store_files.h"
 #include "store_app.h"
 #include "suites.h"
