@@ -23,9 +23,9 @@ static bool set_aside(struct srv_load *load, uint64_t generation)
     return going;
 }
 
-static bool read_manifest(struct srv_load *load, const struct srv_file *file)
+static bool read_manifest(struct srv_manifest_state *state, struct srv_load *load,
+                          const struct srv_file *file)
 {
-    struct srv_manifest_state *state = &load->manifest;
     const enum srv_manifest_reading result =
         srv_manifest_read(state, load->store->directory, file->generation, false);
     if (result == SRV_MANIFEST_UNREADABLE)
@@ -38,7 +38,8 @@ static bool read_manifest(struct srv_load *load, const struct srv_file *file)
     }
     load->generation = load->restore.base_generation = state->generation;
     srv_restore_note_time(&load->restore, state->time_ns);
-    if (state->damaged > 0)
+    load->differs = state->damaged > 0;
+    if (load->differs)
         srv_log_event(log_of(load), SRV_LOG_INFO, "damaged",
                       "%s and its copy differ in %zu records", file->name, state->damaged);
     return true;
@@ -82,9 +83,8 @@ static int by_epoch(const void *a, const void *b)
 }
 
 /* Makes the sessions in the order in which they were created. */
-static bool restore_sessions(struct srv_load *load)
+static bool restore_sessions(struct srv_load *load, const struct srv_manifest_state *state)
 {
-    const struct srv_manifest_state *state = &load->manifest;
     const struct srv_manifest_entry **order =
         malloc((state->count + 1) * sizeof(const struct srv_manifest_entry *));
     size_t count = 0;
@@ -104,10 +104,12 @@ static bool restore_sessions(struct srv_load *load)
 
 bool srv_load_manifest(struct srv_load *load)
 {
+    struct srv_manifest_state state = {0};
     bool going = true;
-    const struct srv_file *file = find_newest(load, UINT64_MAX);
-    for (; going && file != NULL && load->generation == 0;
-         file = find_newest(load, file->generation))
-        going = read_manifest(load, file);
-    return going && restore_sessions(load);
+    for (const struct srv_file *file = find_newest(load, UINT64_MAX);
+         going && file != NULL && load->generation == 0; file = find_newest(load, file->generation))
+        going = read_manifest(&state, load, file);
+    going = going && restore_sessions(load, &state);
+    srv_manifest_state_fini(&state);
+    return going;
 }

@@ -260,7 +260,7 @@ static bool start_recording(struct srv_load *load)
     struct srv_store *store = load->store;
     char why[SRV_UNWRITTEN_TEXT];
     const bool journals = srv_store_journals(store);
-    const bool needs_snapshot = load->incomplete || (!journals && store->older_journals > 0);
+    bool needs_snapshot = load->incomplete || (!journals && store->older_journals > 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
     if (load->incomplete && !store->keep_blocks) {
@@ -269,6 +269,7 @@ static bool start_recording(struct srv_load *load)
     }
     if ((needs_snapshot || store->context.reads_at_once) && !read_blocks(load))
         return false;
+    needs_snapshot = needs_snapshot || store->keep_journals; /* a block was damaged */
     const bool named = sync_names(store);
     if (needs_snapshot) {
         if (named && srv_store_make_snapshot(store))
@@ -278,7 +279,7 @@ static bool start_recording(struct srv_load *load)
                (srv_store_new_journal(&store->journal, store) || start_refusing(store))) {
         store->generation += store->journal.fd >= 0;
         store->journal.older_synced = true;
-        store->owed_generation = load->manifest.damaged > 0 ? store->generation + 1 : 0;
+        store->owed_generation = load->differs ? store->generation + 1 : 0;
         srv_store_note_journal(store);
         return true;
     }
@@ -307,7 +308,6 @@ static void end(struct srv_load *load)
 {
     srv_restore_fini(&load->restore);
     srv_repairs_fini(&load->repairs);
-    srv_manifest_state_fini(&load->manifest);
     free(load->files);
 }
 

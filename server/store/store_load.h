@@ -10,8 +10,8 @@ struct srv_load {
     struct srv_restore restore;
     struct srv_file *files; /* [count] */
     size_t count;
-    uint64_t generation; /* of the manifest's last section; 0: there is no manifest */
-    struct srv_manifest_state manifest;
+    uint64_t generation;  /* of the manifest's last section; 0: there is no manifest */
+    bool differs;         /* the manifest's copies do */
     size_t published;     /* sessions */
     size_t bytes;         /* of the files that were read */
     size_t reached;       /* of the file that is being read */
