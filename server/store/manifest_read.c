@@ -239,7 +239,8 @@ static bool apply_payload(struct srv_manifest_entry *entry, const struct payload
     return entry->options != NULL;
 }
 
-/* Applies a record that was found sound; one that its session cannot have loses that session. */
+/* Applies a record that was found sound; one that its session cannot have loses that session.  False
+ * with an error. */
 static bool apply(struct reading *r, const struct found *found)
 {
     struct srv_record record;
@@ -259,10 +260,13 @@ static bool apply(struct reading *r, const struct found *found)
         free(bytes);
         return false;
     }
-    if (!split(&payload, bytes, length) || !apply_payload(entry, &payload))
+    errno = 0;
+    if (!split(&payload, bytes, length) || !apply_payload(entry, &payload)) {
+        r->error = errno == ENOMEM ? ENOMEM : 0;
         clear(entry, true);
+    }
     free(bytes);
-    return true;
+    return r->error == 0;
 }
 
 /* ---- Sections -------------------------------------------------------------------------------- */
