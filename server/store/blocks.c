@@ -178,7 +178,8 @@ size_t srv_blocks_list(struct srv_manifest_layer layers[], struct srv_block_plac
         layers[layer].first = (uint32_t)(list.first * TOKENS);
         layers[layer].kept = (uint32_t)(kept > 0 ? list.first + kept : 0);
         layers[layer].added = (uint32_t)(list.count - kept);
-        layers[layer].block_bytes = (uint32_t)attn_cache_layer_bytes(frozen, layer, TOKENS);
+        layers[layer].block_bytes =
+            (uint32_t)attn_cache_layer_bytes(frozen, layer, (list.first + 1) * TOKENS);
         for (size_t i = kept; i < list.count; i++) {
             const struct attn_stored stored = attn_block_stored(list.blocks[i]);
             places[count++] = (struct srv_block_place){
