@@ -31,6 +31,7 @@ struct reading {
     size_t count, capacity;
     struct srv_manifest_state *state;
     int error;
+    size_t failed; /* the copy that had the error */
 };
 
 /* ---- Entries --------------------------------------------------------------------------------- */
@@ -247,6 +248,7 @@ static bool apply(struct reading *r, const struct found *found)
     struct srv_file_reader *file = &r->copies[found->copy];
     if (!srv_journal_read_at(&record, file, found->at)) {
         r->error = file->error != 0 ? file->error : EIO;
+        r->failed = found->copy;
         return false;
     }
     if (record.head.type != SRV_RECORD_SESSION || record.head.epoch == 0)
@@ -256,6 +258,7 @@ static bool apply(struct reading *r, const struct found *found)
     unsigned char *bytes = malloc(length + 1);
     if (entry == NULL || bytes == NULL || !srv_record_read(bytes, &record, 0, length)) {
         r->error = file->error != 0 ? file->error : ENOMEM;
+        r->failed = found->copy;
         free(bytes);
         return false;
     }
@@ -361,32 +364,39 @@ static bool end_section(struct reading *r, const struct srv_record *record)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* Reads the record at a place from the copy in which it is sound; false where there is none.  Its
+/* Reads the record at a place from a copy in which it is sound, and returns in how many it is.  Its
  * number is `sequence` or, with `later`, a larger one. */
-static bool read_at(struct srv_record *out, size_t *copy, struct reading *r, size_t at, bool later)
+static size_t read_at(struct srv_record *out, size_t *copy, struct reading *r, size_t at,
+                      bool later)
 {
-    for (size_t i = 0; i < 2; i++)
-        if (r->open[i] && srv_journal_read_at(out, &r->copies[i], at) &&
-            (later ? out->head.sequence > r->sequence : out->head.sequence == r->sequence)) {
-            r->state->damaged += !later && i > 0 && r->open[0];
-            *copy = i;
-            return true;
-        }
-    return false;
+    size_t sound = 0;
+    for (size_t i = 0; i < 2; i++) {
+        struct srv_record record;
+        if (!r->open[i] || !srv_journal_read_at(&record, &r->copies[i], at) ||
+            (later ? record.head.sequence <= r->sequence : record.head.sequence != r->sequence))
+            continue;
+        *out = record;
+        *copy = i;
+        sound++;
+    }
+    return sound;
 }
 
-/* Goes on to the next sound record, if a record says that those before it were on the disk. */
+/* Goes on to the next sound record, if those before it were on the disk: those of the first section
+ * were, when the file got its name; of others a record says so. */
 static bool skip_damage(struct reading *r)
 {
     struct srv_record record;
     size_t copy, next = 0;
     uint64_t first = 0, synced = 0;
     for (size_t at = r->at; at < r->end && synced <= r->sequence; at += 4) {
-        if (!read_at(&record, &copy, r, at, true))
+        if (read_at(&record, &copy, r, at, true) == 0)
             continue;
         next = first == 0 ? at : next;
         first = first == 0 ? record.head.sequence : first;
-        synced = record.head.synced > synced ? record.head.synced : synced;
+        synced = r->state->sections == 0       ? UINT64_MAX
+                 : record.head.synced > synced ? record.head.synced
+                                               : synced;
     }
     if (synced <= r->sequence)
         return false;
@@ -403,11 +413,13 @@ static void read_records(struct reading *r)
     struct srv_record record;
     size_t copy;
     while (r->at < r->end && r->error == 0) {
-        if (!read_at(&record, &copy, r, r->at, false)) {
+        const size_t sound = read_at(&record, &copy, r, r->at, false);
+        if (sound == 0) {
             if (!skip_damage(r))
                 break;
             continue;
         }
+        r->state->damaged += sound < (size_t)r->open[0] + r->open[1];
         if (record.head.type == SRV_RECORD_MOMENT ? !end_section(r, &record) : !list(r, copy))
             break;
         if (record.head.type != SRV_RECORD_MOMENT)
@@ -417,8 +429,10 @@ static void read_records(struct reading *r)
     }
     r->state->torn = r->at < r->end || r->count > 0;
     for (size_t i = 0; i < 2; i++)
-        if (r->open[i] && r->copies[i].error != 0)
+        if (r->open[i] && r->copies[i].error != 0) {
             r->error = r->copies[i].error;
+            r->failed = i;
+        }
 }
 
 enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int directory,
@@ -432,8 +446,10 @@ enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int 
         if (set_aside)
             strcat(name, SRV_SET_ASIDE);
         r.open[i] = srv_file_reader_open(&r.copies[i], directory, name);
-        if (!r.open[i] && errno != ENOENT)
+        if (!r.open[i] && errno != ENOENT) {
             r.error = errno;
+            r.failed = i;
+        }
         r.end = r.open[i] && r.copies[i].size > r.end ? r.copies[i].size : r.end;
         out->damaged += !r.open[i];
     }
@@ -443,8 +459,10 @@ enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int 
         if (r.open[i])
             srv_file_reader_close(&r.copies[i]);
     free(r.section);
-    if (r.error != 0)
+    if (r.error != 0) {
         srv_manifest_state_fini(out);
+        out->unreadable = r.failed;
+    }
     errno = r.error;
     return r.error != 0         ? SRV_MANIFEST_UNREADABLE
            : out->sections == 0 ? SRV_MANIFEST_NONE
