@@ -365,17 +365,22 @@ static bool end_section(struct reading *r, const struct srv_record *record)
  * number is `sequence` or, with `later`, a larger one. */
 static bool read_at(struct srv_record *out, size_t *copy, struct reading *r, size_t at, bool later)
 {
-    for (size_t i = 0; i < 2; i++)
-        if (r->open[i] && srv_journal_read_at(out, &r->copies[i], at) &&
-            (later ? out->head.sequence > r->sequence : out->head.sequence == r->sequence)) {
-            r->state->damaged += !later && i > 0 && r->open[0];
-            *copy = i;
-            return true;
-        }
-    return false;
+    size_t sound = 0;
+    for (size_t i = 2; i-- > 0;) {
+        struct srv_record record;
+        if (!r->open[i] || !srv_journal_read_at(&record, &r->copies[i], at) ||
+            (later ? record.head.sequence <= r->sequence : record.head.sequence != r->sequence))
+            continue;
+        *out = record;
+        *copy = i;
+        sound++;
+    }
+    r->state->damaged += !later && sound == 1 && r->open[0] && r->open[1];
+    return sound > 0;
 }
 
-/* Goes on to the next sound record, if a record says that those before it were on the disk. */
+/* Goes on to the next sound record, if a record says that those before it were on the disk; the
+ * first section was there before the file had its name. */
 static bool skip_damage(struct reading *r)
 {
     struct srv_record record;
@@ -387,6 +392,7 @@ static bool skip_damage(struct reading *r)
         next = first == 0 ? at : next;
         first = first == 0 ? record.head.sequence : first;
         synced = record.head.synced > synced ? record.head.synced : synced;
+        synced = r->state->sections == 0 ? UINT64_MAX : synced;
     }
     if (synced <= r->sequence)
         return false;
