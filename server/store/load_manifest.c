@@ -42,6 +42,7 @@ static bool read_manifest(struct srv_manifest_state *state, struct srv_load *loa
     load->generation = load->restore.base_generation = state->generation;
     srv_restore_note_time(&load->restore, state->time_ns);
     load->differs = state->damaged > 0;
+    load->store->manifest_named = load->differs ? 0 : file->generation;
     if (load->differs)
         srv_log_event(log_of(load), SRV_LOG_INFO, "damaged",
                       "%s and its copy differ in %zu records", file->name, state->damaged);

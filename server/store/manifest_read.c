@@ -248,7 +248,6 @@ static bool apply(struct reading *r, const struct found *found)
     struct srv_file_reader *file = &r->copies[found->copy];
     if (!srv_journal_read_at(&record, file, found->at)) {
         r->error = file->error != 0 ? file->error : EIO;
-        r->failed = found->copy;
         return false;
     }
     if (record.head.type != SRV_RECORD_SESSION || record.head.epoch == 0)
@@ -258,7 +257,6 @@ static bool apply(struct reading *r, const struct found *found)
     unsigned char *bytes = malloc(length + 1);
     if (entry == NULL || bytes == NULL || !srv_record_read(bytes, &record, 0, length)) {
         r->error = file->error != 0 ? file->error : ENOMEM;
-        r->failed = found->copy;
         free(bytes);
         return false;
     }
@@ -364,13 +362,12 @@ static bool end_section(struct reading *r, const struct srv_record *record)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* Reads the record at a place from a copy in which it is sound, and returns in how many it is.  Its
+/* Reads the record at a place from the copy in which it is sound; false where there is none.  Its
  * number is `sequence` or, with `later`, a larger one. */
-static size_t read_at(struct srv_record *out, size_t *copy, struct reading *r, size_t at,
-                      bool later)
+static bool read_at(struct srv_record *out, size_t *copy, struct reading *r, size_t at, bool later)
 {
     size_t sound = 0;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 2; i-- > 0;) {
         struct srv_record record;
         if (!r->open[i] || !srv_journal_read_at(&record, &r->copies[i], at) ||
             (later ? record.head.sequence <= r->sequence : record.head.sequence != r->sequence))
@@ -379,24 +376,24 @@ static size_t read_at(struct srv_record *out, size_t *copy, struct reading *r, s
         *copy = i;
         sound++;
     }
-    return sound;
+    r->state->damaged += !later && sound == 1 && r->open[0] && r->open[1];
+    return sound > 0;
 }
 
-/* Goes on to the next sound record, if those before it were on the disk: those of the first section
- * were, when the file got its name; of others a record says so. */
+/* Goes on to the next sound record, if a record says that those before it were on the disk; the
+ * first section was there before the file had its name. */
 static bool skip_damage(struct reading *r)
 {
     struct srv_record record;
     size_t copy, next = 0;
     uint64_t first = 0, synced = 0;
     for (size_t at = r->at; at < r->end && synced <= r->sequence; at += 4) {
-        if (read_at(&record, &copy, r, at, true) == 0)
+        if (!read_at(&record, &copy, r, at, true))
             continue;
         next = first == 0 ? at : next;
         first = first == 0 ? record.head.sequence : first;
-        synced = r->state->sections == 0       ? UINT64_MAX
-                 : record.head.synced > synced ? record.head.synced
-                                               : synced;
+        synced = record.head.synced > synced ? record.head.synced : synced;
+        synced = r->state->sections == 0 ? UINT64_MAX : synced;
     }
     if (synced <= r->sequence)
         return false;
@@ -413,13 +410,11 @@ static void read_records(struct reading *r)
     struct srv_record record;
     size_t copy;
     while (r->at < r->end && r->error == 0) {
-        const size_t sound = read_at(&record, &copy, r, r->at, false);
-        if (sound == 0) {
+        if (!read_at(&record, &copy, r, r->at, false)) {
             if (!skip_damage(r))
                 break;
             continue;
         }
-        r->state->damaged += sound < (size_t)r->open[0] + r->open[1];
         if (record.head.type == SRV_RECORD_MOMENT ? !end_section(r, &record) : !list(r, copy))
             break;
         if (record.head.type != SRV_RECORD_MOMENT)
