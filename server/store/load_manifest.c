@@ -40,6 +40,8 @@ static bool read_manifest(struct srv_manifest_state *state, struct srv_load *loa
         return set_aside(load, file->generation);
     }
     load->generation = load->restore.base_generation = state->generation;
+    if (load->store->generation < state->generation) /* without journals no file is named by it */
+        load->store->generation = state->generation;
     srv_restore_note_time(&load->restore, state->time_ns);
     load->differs = state->damaged > 0;
     load->store->manifest_named = load->differs ? 0 : file->generation;
