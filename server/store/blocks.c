@@ -170,7 +170,9 @@ size_t srv_blocks_list(struct srv_manifest_layer layers[], struct srv_block_plac
     size_t count = 0;
     for (size_t layer = 0; layer < num_layers; layer++) {
         const struct list list = list_of(frozen, layer);
-        size_t kept = 0;
+        size_t kept = 0, bytes = 0;
+        if (list.count > 0)
+            (void)attn_block_bytes_of(&bytes, list.blocks[0]);
         while (!whole && kept < list.count &&
                attn_block_stored(list.blocks[kept]).since <= writer->told)
             kept++;
@@ -178,8 +180,7 @@ size_t srv_blocks_list(struct srv_manifest_layer layers[], struct srv_block_plac
         layers[layer].first = (uint32_t)(list.first * TOKENS);
         layers[layer].kept = (uint32_t)(kept > 0 ? list.first + kept : 0);
         layers[layer].added = (uint32_t)(list.count - kept);
-        layers[layer].block_bytes =
-            (uint32_t)attn_cache_layer_bytes(frozen, layer, (list.first + 1) * TOKENS);
+        layers[layer].block_bytes = (uint32_t)bytes;
         for (size_t i = kept; i < list.count; i++) {
             const struct attn_stored stored = attn_block_stored(list.blocks[i]);
             places[count++] = (struct srv_block_place){
@@ -254,6 +255,19 @@ static enum attn_status append(struct attn_cache *cache, size_t layer, size_t le
     return ATTN_OK;
 }
 
+/* A slot that srv_slots_hold has not: it is not there, or its file cannot be read now. */
+static enum attn_status fail_slot(struct attn_error *error, const struct srv_block_place *place,
+                                  size_t bytes)
+{
+    const int cause = errno;
+    char name[SRV_SLOT_FILE_NAME], what[128];
+    if (cause == ENOENT)
+        return fail(error, ATTN_MALFORMED, "a slot is not there");
+    srv_slot_file_name(name, place->generation, srv_slot_bytes(bytes));
+    snprintf(what, sizeof what, "%s: %s", name, strerrordesc_np(cause));
+    return fail(error, ATTN_IO, what);
+}
+
 /* Gives a layer its blocks. */
 static enum attn_status restore_layer(struct attn_cache *cache, size_t layer,
                                       const struct srv_manifest_layer *said,
@@ -275,7 +289,7 @@ static enum attn_status restore_layer(struct attn_cache *cache, size_t layer,
         struct srv_slot slot;
         bool first;
         if (!srv_slots_hold(&slot, &first, slots, place->generation, place->slot, bytes))
-            return fail(error, ATTN_MALFORMED, "a slot is not there");
+            return fail_slot(error, place, bytes);
         const struct attn_stored stored = {.slot = slot.index,
                                            .file = slot.file,
                                            .sum = place->sum,
@@ -297,7 +311,7 @@ enum attn_status srv_blocks_restore(struct attn_cache *cache, struct srv_block_m
         next += entry->layers[i].added;
     }
     const bool fits = status == ATTN_OK || status == ATTN_POOL_FULL || status == ATTN_CACHE_FULL ||
-                      status == ATTN_NO_MEMORY;
+                      status == ATTN_NO_MEMORY || status == ATTN_IO;
     return fits ? status : ATTN_MALFORMED;
 }
 

@@ -28,8 +28,11 @@ static bool read_manifest(struct srv_manifest_state *state, struct srv_load *loa
 {
     const enum srv_manifest_reading result =
         srv_manifest_read(state, load->store->directory, file->generation, false);
-    if (result == SRV_MANIFEST_UNREADABLE)
-        return srv_load_refuse_unreadable(load, file->name, strerror(errno));
+    if (result == SRV_MANIFEST_UNREADABLE) {
+        char name[SRV_MANIFEST_NAME];
+        srv_manifest_name(name, file->generation, state->unreadable);
+        return srv_load_refuse_unreadable(load, name, strerror(errno));
+    }
     if (result == SRV_MANIFEST_NONE) {
         srv_manifest_state_fini(state);
         if (load->restore.base_generation == 0) /* it has what earlier journals had */
@@ -41,6 +44,7 @@ static bool read_manifest(struct srv_manifest_state *state, struct srv_load *loa
         load->store->generation = state->generation;
     srv_restore_note_time(&load->restore, state->time_ns);
     load->differs = state->damaged > 0;
+    load->store->manifest_named = load->differs ? 0 : file->generation;
     if (load->differs)
         srv_log_event(log_of(load), SRV_LOG_INFO, "damaged",
                       "%s and its copy differ in %zu records", file->name, state->damaged);

@@ -32,6 +32,7 @@ struct reading {
     size_t count, capacity;
     struct srv_manifest_state *state;
     int error;
+    size_t failed; /* the copy that had the error */
 };
 
 /* ---- Entries --------------------------------------------------------------------------------- */
@@ -390,17 +391,22 @@ static bool end_section(struct reading *r, const struct srv_record *record)
  * number is `sequence` or, with `later`, a larger one. */
 static bool read_at(struct srv_record *out, size_t *copy, struct reading *r, size_t at, bool later)
 {
-    for (size_t i = 0; i < 2; i++)
-        if (r->open[i] && srv_journal_read_at(out, &r->copies[i], at) &&
-            (later ? out->head.sequence > r->sequence : out->head.sequence == r->sequence)) {
-            r->state->damaged += !later && i > 0 && r->open[0];
-            *copy = i;
-            return true;
-        }
-    return false;
+    size_t sound = 0;
+    for (size_t i = 2; i-- > 0;) {
+        struct srv_record record;
+        if (!r->open[i] || !srv_journal_read_at(&record, &r->copies[i], at) ||
+            (later ? record.head.sequence <= r->sequence : record.head.sequence != r->sequence))
+            continue;
+        *out = record;
+        *copy = i;
+        sound++;
+    }
+    r->state->damaged += !later && sound == 1 && r->open[0] && r->open[1];
+    return sound > 0;
 }
 
-/* Goes on to the next sound record, if a record says that those before it were on the disk. */
+/* Goes on to the next sound record, if a record says that those before it were on the disk; the
+ * first section was there before the file had its name. */
 static bool skip_damage(struct reading *r)
 {
     struct srv_record record;
@@ -412,6 +418,7 @@ static bool skip_damage(struct reading *r)
         next = first == 0 ? at : next;
         first = first == 0 ? record.head.sequence : first;
         synced = record.head.synced > synced ? record.head.synced : synced;
+        synced = r->state->sections == 0 ? UINT64_MAX : synced;
     }
     if (synced <= r->sequence)
         return false;
@@ -442,8 +449,10 @@ static void read_records(struct reading *r)
     }
     r->state->torn = r->at < r->end || r->count > 0;
     for (size_t i = 0; i < 2; i++)
-        if (r->open[i] && r->copies[i].error != 0)
+        if (r->open[i] && r->copies[i].error != 0) {
             r->error = r->copies[i].error;
+            r->failed = i;
+        }
 }
 
 enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int directory,
@@ -457,8 +466,10 @@ enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int 
         if (set_aside)
             snprintf(name + strlen(name), sizeof SRV_SET_ASIDE, "%s", SRV_SET_ASIDE);
         r.open[i] = srv_file_reader_open(&r.copies[i], directory, name);
-        if (!r.open[i] && errno != ENOENT)
+        if (!r.open[i] && errno != ENOENT) {
             r.error = errno;
+            r.failed = i;
+        }
         r.end = r.open[i] && r.copies[i].size > r.end ? r.copies[i].size : r.end;
         out->damaged += !r.open[i];
     }
@@ -468,8 +479,10 @@ enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int 
         if (r.open[i])
             srv_file_reader_close(&r.copies[i]);
     free(r.section);
-    if (r.error != 0)
+    if (r.error != 0) {
         srv_manifest_state_fini(out);
+        out->unreadable = r.failed;
+    }
     errno = r.error;
     return r.error != 0         ? SRV_MANIFEST_UNREADABLE
            : out->sections == 0 ? SRV_MANIFEST_NONE

@@ -26,7 +26,7 @@
 /* A session at the moment of a snapshot, and how much the manifest is to say of it. */
 struct srv_snapshot_entry {
     uint64_t epoch;
-    struct srv_session *session; /* with a reference */
+    struct srv_session *session; /* with a reference; NULL where its blocks are known */
     enum { SRV_SAY_NOTHING, SRV_SAY_USE, SRV_SAY_CHANGES, SRV_SAY_ALL } say;
     struct attn_cache *frozen; /* its cache at that moment; NULL: its blocks are known */
     struct srv_manifest_session facts;
@@ -124,9 +124,10 @@ struct srv_store {
 
     /* The store's thread's, and what its snapshots have told. */
     struct srv_manifest manifest;
-    struct srv_epochs told; /* sessions that the manifest has, in order */
-    uint64_t moments;       /* that were begun; the engine owner's too, as it freezes one */
-    uint64_t told_moment;   /* the newest that the manifest has; likewise */
+    uint64_t manifest_named; /* generation of the one that a start would read; 0: none is whole */
+    struct srv_epochs told;  /* sessions that the manifest has, in order */
+    uint64_t moments;        /* that were begun; the engine owner's too, as it freezes one */
+    uint64_t told_moment;    /* the newest that the manifest has; likewise */
 
     struct timespec looked_at; /* the directory's change for which store_watch.c looked last */
     bool removed;              /* files were removed, and no snapshot has been written since */

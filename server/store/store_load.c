@@ -217,6 +217,21 @@ void srv_store_drop_journal(const struct srv_store *store)
     errno = error;
 }
 
+/* Removes the files of blocks that a start has made which failed, unless a manifest names them. */
+static void drop_blocks(const struct srv_load *load)
+{
+    const struct srv_store *store = load->store;
+    struct srv_file *files;
+    size_t count;
+    if (store->manifest.named != 0 || !srv_files_list(&files, &count, store->directory))
+        return;
+    const uint64_t before = newest_of(load->files, load->count, true);
+    for (size_t i = 0; i < count; i++)
+        if (files[i].kind == SRV_FILE_BLOCKS && files[i].generation > before)
+            unlinkat(store->directory, files[i].name, 0);
+    free(files);
+}
+
 /* On a full disk: sessions are served, and what changes them is refused until there is room for a
  * journal, which the store's thread sees to. */
 static bool start_refusing(struct srv_store *store)
@@ -275,6 +290,7 @@ static bool start_recording(struct srv_load *load)
         if (named && srv_store_make_snapshot(store))
             return true;
         srv_store_drop_journal(store);
+        drop_blocks(load);
     } else if (named && srv_store_sync_files(store, load->files, load->count) &&
                (srv_store_new_journal(&store->journal, store) || start_refusing(store))) {
         store->generation += store->journal.fd >= 0;

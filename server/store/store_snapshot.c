@@ -144,8 +144,11 @@ static bool freeze_session(struct srv_snapshot_entry *entry, const struct srv_st
     session->listed = store->moments;
     session->changed = false;
     session->listed_ns = entry->facts.used_ns;
-    if (entry->say < SRV_SAY_CHANGES)
+    if (entry->say < SRV_SAY_CHANGES) { /* its memory is not needed, where it is deleted now */
+        srv_session_put(session);
+        entry->session = NULL;
         return true;
+    }
     entry->layers = describe_layers(session);
     if (entry->layers == NULL)
         return fail_memory(error, "what a session is");

@@ -78,9 +78,9 @@ static bool find_missing(char out[SRV_FILE_NAME], struct srv_store *store,
     struct srv_file named[3];
     size_t journals = 0, num_named = 0;
     bool missing = srv_slots_find_removed(out, store->slots);
-    if (store->manifest.named != 0) {
-        srv_file_name(&named[num_named++], SRV_FILE_MANIFEST, store->manifest.named);
-        srv_file_name(&named[num_named++], SRV_FILE_COPY, store->manifest.named);
+    if (store->manifest_named != 0) {
+        srv_file_name(&named[num_named++], SRV_FILE_MANIFEST, store->manifest_named);
+        srv_file_name(&named[num_named++], SRV_FILE_COPY, store->manifest_named);
     }
     if (store->journal.fd >= 0)
         srv_file_name(&named[num_named++], SRV_FILE_JOURNAL, store->generation);

@@ -51,11 +51,11 @@ static bool write_blocks(struct srv_block_writer *writer, const struct srv_snaps
 static void add_session(struct srv_store *store, const struct srv_block_writer *writer,
                         struct srv_snapshot_entry *entry)
 {
-    const size_t layers = entry->session->model->info.num_layers;
     struct srv_description session = {.epoch = entry->epoch, .facts = entry->facts};
     struct srv_block_place *places = NULL;
     struct srv_record_create create;
     if (entry->frozen != NULL) {
+        const size_t layers = entry->session->model->info.num_layers;
         places = malloc((srv_blocks_count(entry->frozen, layers) + 1) * sizeof *places);
         if (places == NULL) {
             store->manifest.error = ENOMEM;
@@ -172,13 +172,15 @@ static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *stor
     const bool stored = write_blocks(&writer, snapshot);
     if (!stored || !write_section(snapshot, store, &writer)) {
         srv_file_name(&manifest, SRV_FILE_MANIFEST, snapshot->generation);
-        (void)srv_store_fail_file(store, stored ? manifest.name : "blocks", (size_t)writer.bytes);
+        (void)srv_store_fail_file(store, stored ? manifest.name : "blocks",
+                                  stored ? 0 : (size_t)writer.bytes);
         srv_store_describe_unwritten(why, store);
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
                       "no snapshot of %zu sessions was made: %s", snapshot->count, why);
         return false;
     }
     store->told_moment = writer.moment;
+    store->manifest_named = store->manifest.named;
     srv_slots_end_moment(store->slots);
     remove_replaced(store, snapshot->generation);
     while (srv_slots_punch(store->slots, PUNCHED))

@@ -30,12 +30,10 @@
     X(model)          \
     X(blockpool)      \
     X(kvcache)        \
-    X(cache_later)    \
     X(cache_stored)   \
     X(kvtypes)        \
     X(pairs)          \
     X(state)          \
-    X(sharing)        \
     X(attention)      \
     X(patches)        \
     X(pooling)        \
