@@ -4,9 +4,9 @@
  * to every length.  Restoring has to report that something is wrong, and each session that is
  * restored has to be one that existed at some time.  A file that is truncated between two writes is
  * a whole one that ended there, and its sessions have to be exactly those of that time.  Damage of
- * one copy alone, in every byte, has to be reported, and costs nothing.  Blocks are damaged in every
- * byte, exchanged and cut off: the sessions that name them are lost, and all others stay as they
- * were.
+ * one copy alone, in every byte, has to be reported, and costs nothing.  Blocks are damaged in
+ * every byte, exchanged and cut off: the sessions that name them are lost, and all others stay as
+ * they were.
  *
  * Every second time the window through which a journal is read is smaller than the journal.
  *
