@@ -255,6 +255,19 @@ static enum attn_status append(struct attn_cache *cache, size_t layer, size_t le
     return ATTN_OK;
 }
 
+/* A slot that srv_slots_hold has not: it is not there, or its file cannot be read now. */
+static enum attn_status fail_slot(struct attn_error *error, const struct srv_block_place *place,
+                                  size_t bytes)
+{
+    const int cause = errno;
+    char name[SRV_SLOT_FILE_NAME], what[128];
+    if (cause == ENOENT)
+        return fail(error, ATTN_MALFORMED, "a slot is not there");
+    srv_slot_file_name(name, place->generation, srv_slot_bytes(bytes));
+    snprintf(what, sizeof what, "%s: %s", name, strerrordesc_np(cause));
+    return fail(error, ATTN_IO, what);
+}
+
 /* Gives a layer its blocks. */
 static enum attn_status restore_layer(struct attn_cache *cache, size_t layer,
                                       const struct srv_manifest_layer *said,
@@ -276,7 +289,7 @@ static enum attn_status restore_layer(struct attn_cache *cache, size_t layer,
         struct srv_slot slot;
         bool first;
         if (!srv_slots_hold(&slot, &first, slots, place->generation, place->slot, bytes))
-            return fail(error, ATTN_MALFORMED, "a slot is not there");
+            return fail_slot(error, place, bytes);
         const struct attn_stored stored = {.slot = slot.index,
                                            .file = slot.file,
                                            .sum = place->sum,
@@ -298,7 +311,7 @@ enum attn_status srv_blocks_restore(struct attn_cache *cache, struct srv_block_m
         next += entry->layers[i].added;
     }
     const bool fits = status == ATTN_OK || status == ATTN_POOL_FULL || status == ATTN_CACHE_FULL ||
-                      status == ATTN_NO_MEMORY;
+                      status == ATTN_NO_MEMORY || status == ATTN_IO;
     return fits ? status : ATTN_MALFORMED;
 }
 

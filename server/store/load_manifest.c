@@ -28,8 +28,11 @@ static bool read_manifest(struct srv_manifest_state *state, struct srv_load *loa
 {
     const enum srv_manifest_reading result =
         srv_manifest_read(state, load->store->directory, file->generation, false);
-    if (result == SRV_MANIFEST_UNREADABLE)
-        return srv_load_refuse_unreadable(load, file->name, strerror(errno));
+    if (result == SRV_MANIFEST_UNREADABLE) {
+        char name[SRV_MANIFEST_NAME];
+        srv_manifest_name(name, file->generation, state->unreadable);
+        return srv_load_refuse_unreadable(load, name, strerror(errno));
+    }
     if (result == SRV_MANIFEST_NONE) {
         srv_manifest_state_fini(state);
         if (load->restore.base_generation == 0) /* it has what earlier journals had */
@@ -37,6 +40,8 @@ static bool read_manifest(struct srv_manifest_state *state, struct srv_load *loa
         return set_aside(load, file->generation);
     }
     load->generation = load->restore.base_generation = state->generation;
+    if (load->store->generation < state->generation) /* without journals no file is named by it */
+        load->store->generation = state->generation;
     srv_restore_note_time(&load->restore, state->time_ns);
     load->differs = state->damaged > 0;
     load->store->manifest_named = load->differs ? 0 : file->generation;

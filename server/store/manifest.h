@@ -123,8 +123,9 @@ struct srv_manifest_state {
     size_t capacity, count;             /* count: with lost ones */
     uint64_t generation, time_ns;       /* of the last section that counts; 0: none does */
     size_t sections;
-    size_t damaged; /* records that are sound in one copy alone, or in none */
-    bool torn;      /* it ends in a section that does not count */
+    size_t damaged;    /* records that are sound in one copy alone, or in none */
+    bool torn;         /* it ends in a section that does not count */
+    size_t unreadable; /* after SRV_MANIFEST_UNREADABLE: the copy, 0 or 1 */
 };
 
 enum srv_manifest_reading {

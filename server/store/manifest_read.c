@@ -31,6 +31,7 @@ struct reading {
     size_t count, capacity;
     struct srv_manifest_state *state;
     int error;
+    size_t failed; /* the copy that had the error */
 };
 
 /* ---- Entries --------------------------------------------------------------------------------- */
@@ -80,19 +81,39 @@ static struct srv_manifest_entry *make_entry(struct srv_manifest_state *state, u
     return entry;
 }
 
-/* Drops what is known of a session, which has ended, or is lost. */
-static void clear(struct srv_manifest_entry *entry, bool lost)
+static void clear(struct srv_manifest_entry *entry)
 {
     free(entry->options);
     free(entry->layers);
     free(entry->blocks);
-    *entry = (struct srv_manifest_entry){.epoch = entry->epoch, .lost = lost};
+    *entry = (struct srv_manifest_entry){0};
+}
+
+/* Drops what is known of a session, which is lost. */
+static void clear_lost(struct srv_manifest_entry *entry)
+{
+    const uint64_t epoch = entry->epoch;
+    clear(entry);
+    *entry = (struct srv_manifest_entry){.epoch = epoch, .lost = true};
+}
+
+/* Removes the entry of a session that has ended. */
+static void remove_entry(struct srv_manifest_state *state, struct srv_manifest_entry *entry)
+{
+    size_t i = (size_t)(entry - state->entries);
+    clear(entry);
+    state->count--;
+    while (state->entries[i = (i + 1) & (state->capacity - 1)].epoch != 0) {
+        const struct srv_manifest_entry moved = state->entries[i];
+        state->entries[i] = (struct srv_manifest_entry){0};
+        state->entries[slot_of(state, moved.epoch)] = moved;
+    }
 }
 
 void srv_manifest_state_fini(struct srv_manifest_state *state)
 {
     for (size_t i = 0; i < state->capacity; i++)
-        clear(&state->entries[i], false);
+        clear(&state->entries[i]);
     free(state->entries);
     *state = (struct srv_manifest_state){0};
 }
@@ -239,7 +260,8 @@ static bool apply_payload(struct srv_manifest_entry *entry, const struct payload
     return entry->options != NULL;
 }
 
-/* Applies a record that was found sound; one that its session cannot have loses that session. */
+/* Applies a record that was found sound; one that its session cannot have loses that session.  False
+ * with an error. */
 static bool apply(struct reading *r, const struct found *found)
 {
     struct srv_record record;
@@ -259,10 +281,13 @@ static bool apply(struct reading *r, const struct found *found)
         free(bytes);
         return false;
     }
-    if (!split(&payload, bytes, length) || !apply_payload(entry, &payload))
-        clear(entry, true);
+    errno = 0;
+    if (!split(&payload, bytes, length) || !apply_payload(entry, &payload)) {
+        r->error = errno == ENOMEM ? ENOMEM : 0;
+        clear_lost(entry);
+    }
     free(bytes);
-    return true;
+    return r->error == 0;
 }
 
 /* ---- Sections -------------------------------------------------------------------------------- */
@@ -287,7 +312,7 @@ static bool lose(struct reading *r, uint64_t epoch)
 {
     struct srv_manifest_entry *entry = epoch != 0 ? make_entry(r->state, epoch) : NULL;
     if (entry != NULL)
-        clear(entry, true);
+        clear_lost(entry);
     return entry != NULL;
 }
 
@@ -317,7 +342,7 @@ static bool lose_missing(struct reading *r, const uint64_t changed[], size_t cou
     }
     for (size_t i = 0; i < r->state->capacity; i++)
         if (r->state->entries[i].epoch != 0)
-            clear(&r->state->entries[i], true);
+            clear_lost(&r->state->entries[i]);
     for (size_t i = 0; i < r->before && noted; i++)
         noted = lose(r, epoch_of(r, i));
     return noted;
@@ -344,7 +369,7 @@ static bool end_section(struct reading *r, const struct srv_record *record)
         struct srv_manifest_entry *entry =
             srv_manifest_find(r->state, epochs[moment.num_changed + i]);
         if (entry != NULL)
-            clear(entry, false);
+            remove_entry(r->state, entry);
     }
     free(epochs);
     if (!applied) {
@@ -423,8 +448,10 @@ static void read_records(struct reading *r)
     }
     r->state->torn = r->at < r->end || r->count > 0;
     for (size_t i = 0; i < 2; i++)
-        if (r->open[i] && r->copies[i].error != 0)
+        if (r->open[i] && r->copies[i].error != 0) {
             r->error = r->copies[i].error;
+            r->failed = i;
+        }
 }
 
 enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int directory,
@@ -438,8 +465,10 @@ enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int 
         if (set_aside)
             strcat(name, SRV_SET_ASIDE);
         r.open[i] = srv_file_reader_open(&r.copies[i], directory, name);
-        if (!r.open[i] && errno != ENOENT)
+        if (!r.open[i] && errno != ENOENT) {
             r.error = errno;
+            r.failed = i;
+        }
         r.end = r.open[i] && r.copies[i].size > r.end ? r.copies[i].size : r.end;
         out->damaged += !r.open[i];
     }
@@ -449,8 +478,10 @@ enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int 
         if (r.open[i])
             srv_file_reader_close(&r.copies[i]);
     free(r.section);
-    if (r.error != 0)
+    if (r.error != 0) {
         srv_manifest_state_fini(out);
+        out->unreadable = r.failed;
+    }
     errno = r.error;
     return r.error != 0         ? SRV_MANIFEST_UNREADABLE
            : out->sections == 0 ? SRV_MANIFEST_NONE

@@ -162,7 +162,11 @@ static enum srv_restore_status fail_attn(struct srv_restore *restore,
                                          const struct attn_error *cause)
 {
     const bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
-    return fail(restore, full ? SRV_RESTORE_FULL : SRV_RESTORE_DAMAGED, cause->message);
+    return fail(restore,
+                full                       ? SRV_RESTORE_FULL
+                : cause->status == ATTN_IO ? SRV_RESTORE_UNREADABLE
+                                           : SRV_RESTORE_DAMAGED,
+                cause->message);
 }
 
 /* Keeps a cache of which the map may have blocks. */

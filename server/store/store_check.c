@@ -129,7 +129,10 @@ static enum verdict check_journal(struct checked *out, struct srv_file_reader *r
         add_text(out, "; ends at byte %zu of %zu", journal.at, reader->size);
     if (end == SRV_READ_TORN && journal.dropped > 0)
         add_text(out, ", before %zu sound records of later writes", journal.dropped);
-    if (count.gaps > 0 || journal.head_damaged || (end == SRV_READ_TORN && journal.dropped > 0))
+    const bool names_nothing =
+        file->kind != SRV_FILE_JOURNAL && count.of_type[SRV_RECORD_MOMENT] == 0;
+    if (count.gaps > 0 || journal.head_damaged || names_nothing ||
+        (end == SRV_READ_TORN && journal.dropped > 0))
         return DAMAGED;
     return end == SRV_READ_TORN ? TORN : SOUND;
 }

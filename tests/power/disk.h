@@ -30,6 +30,9 @@ enum disk_plant {
     PLANT_NO_FILE_SYNC, /* files are renamed before their content is on the disk */
     PLANT_NO_DIRECTORY_SYNC, /* names are not brought to the disk */
     PLANT_EARLY_UNLINK,      /* files are removed before what replaces them is on the disk */
+    PLANT_NO_BLOCK_SYNC,     /* a section is written without a flush of its blocks */
+    PLANT_LATE_BLOCKS,       /* likewise: the flush of the next one is that of its blocks too */
+    PLANT_NO_SECTION_SYNC,   /* sections after a manifest's first one are not flushed */
     DISK_PLANTS
 };
 
@@ -46,6 +49,7 @@ struct disk {
     const struct power_op **ops; /* [count] */
     uint64_t count;
     const char **created; /* [files of the log]: the name that the file was created with, "" */
+    uint64_t *named_at;   /* [files of the log]: index of its first renaming; 0 */
     uint64_t
         *removed_at; /* [count]: of an unlink, the index from which PLANT_EARLY_UNLINK has it */
 };

@@ -53,6 +53,9 @@ static const struct {
     [PLANT_NO_FILE_SYNC] = {"no file sync", IN(POWER_MODES) - 1},
     [PLANT_NO_DIRECTORY_SYNC] = {"no directory sync", IN(POWER_MODES) - 1},
     [PLANT_EARLY_UNLINK] = {"early unlink", IN(POWER_MODES) - 1},
+    [PLANT_NO_BLOCK_SYNC] = {"no sync of blocks", IN(POWER_MODES) - 1},
+    [PLANT_LATE_BLOCKS] = {"section before its blocks", IN(POWER_MODES) - 1},
+    [PLANT_NO_SECTION_SYNC] = {"no sync of later sections", IN(POWER_MODES) - 1},
 };
 
 /* Written by all workers. */

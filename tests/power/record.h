@@ -50,8 +50,8 @@ static inline bool record_fades(size_t session)
     return session >= RECORD_SESSIONS - RECORD_FADING;
 }
 
-/* Sessions of the first ids are made at the beginning and stay as they are.  Their number makes the
- * first snapshot use syncfs. */
+/* Sessions of the first ids are made at the beginning and stay as they are: later sections of a
+ * manifest say nothing of them, and their slots stay theirs. */
 #define RECORD_IDLE 34
 
 void record_id(char out[16], size_t session);

@@ -185,6 +185,7 @@ static const struct {
     {"older manifests are removed first", MISTAKE_UNLINK, PLANT_NOTHING},
     {"the checksum is that of another block", MISTAKE_OTHER_SUM, PLANT_NOTHING},
     {"a manifest is renamed before its flush", MISTAKE_NONE, PLANT_NO_FILE_SYNC},
+    {"later sections of a manifest are not flushed", MISTAKE_NONE, PLANT_NO_SECTION_SYNC},
     {"the directory is not flushed", MISTAKE_NONE, PLANT_NO_DIRECTORY_SYNC},
 };
 

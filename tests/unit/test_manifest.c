@@ -214,7 +214,7 @@ static size_t expect(const struct world *world, bool may_lose)
         if (world->sessions[i].lives && !is_lost)
             ck_assert(entry != NULL && is_same(entry, &world->sessions[i]));
         else if (!is_lost)
-            ck_assert(entry == NULL || entry->options == NULL);
+            ck_assert_ptr_null(entry);
     }
     srv_manifest_state_fini(&state);
     return lost;
@@ -285,7 +285,7 @@ START_TEST(test_manifest_says_what_was_said)
             if (world.sessions[i].lives)
                 ck_assert(entry != NULL && is_same(entry, &world.sessions[i]));
             else
-                ck_assert(entry == NULL || (entry->options == NULL && !entry->lost));
+                ck_assert_ptr_null(entry);
         }
         srv_manifest_state_fini(&state);
         world.generation++;
