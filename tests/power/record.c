@@ -503,11 +503,11 @@ static void adopt(struct power_log *log, const char *directory)
     add(log, (struct power_op){.kind = POWER_SYNC_END, .file = POWER_DIRECTORY, .at = begin}, NULL);
 }
 
-/* Reads what the first start has restored. */
+/* Reads what the first start has restored, first the sessions that fade. */
 static void look_first(struct scene *scene)
 {
     char id[16];
-    for (size_t i = 0; i < RECORD_SESSIONS; i++) {
+    for (size_t i = RECORD_SESSIONS; i-- > 0;) {
         row(scene)[i] = record_digest(&scene->client, i);
         scene->born_ns[i] = now_ns();
         record_id(id, i);
