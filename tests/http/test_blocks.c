@@ -1,5 +1,6 @@
-/* test_blocks.c: sessions whose blocks stand in files of blocks, which a manifest and its copy name:
- * bits over snapshots and starts, what damage to each file costs, and files of older builds. */
+/* test_blocks.c: sessions whose blocks stand in files of blocks, which a manifest and its copy
+ * name: bits over snapshots and starts, what damage to each file costs, and files of older
+ * builds. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
