@@ -170,7 +170,9 @@ size_t srv_blocks_list(struct srv_manifest_layer layers[], struct srv_block_plac
     size_t count = 0;
     for (size_t layer = 0; layer < num_layers; layer++) {
         const struct list list = list_of(frozen, layer);
-        size_t kept = 0;
+        size_t kept = 0, bytes = 0;
+        if (list.count > 0)
+            (void)attn_block_bytes_of(&bytes, list.blocks[0]);
         while (!whole && kept < list.count &&
                attn_block_stored(list.blocks[kept]).since <= writer->told)
             kept++;
@@ -178,8 +180,7 @@ size_t srv_blocks_list(struct srv_manifest_layer layers[], struct srv_block_plac
         layers[layer].first = (uint32_t)(list.first * TOKENS);
         layers[layer].kept = (uint32_t)(kept > 0 ? list.first + kept : 0);
         layers[layer].added = (uint32_t)(list.count - kept);
-        layers[layer].block_bytes =
-            (uint32_t)attn_cache_layer_bytes(frozen, layer, (list.first + 1) * TOKENS);
+        layers[layer].block_bytes = (uint32_t)bytes;
         for (size_t i = kept; i < list.count; i++) {
             const struct attn_stored stored = attn_block_stored(list.blocks[i]);
             places[count++] = (struct srv_block_place){

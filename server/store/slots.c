@@ -238,6 +238,7 @@ bool srv_slots_find_removed(char out[SRV_SLOT_FILE_NAME], struct srv_slots *slot
              open.st_ino == named.st_ino && open.st_dev == named.st_dev))
             continue;
         file->gone = true;
+        slots->generation++; /* another file may have its name */
         if (has_taken(file)) {
             memcpy(out, name, sizeof name);
             needed = true;

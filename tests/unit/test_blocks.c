@@ -30,7 +30,7 @@ static struct rng rng;
 static struct srv_slots *slots;
 static struct srv_manifest manifest;
 static uint64_t moment, told; /* the newest, and the newest that counts */
-static bool no_section; /* the disk fails once the blocks are there */
+static bool no_section;       /* the disk fails once the blocks are there */
 
 static void drop(void *context, const struct attn_stored *place)
 {
@@ -215,7 +215,8 @@ static void restore(struct attn_cache *out[SESSIONS])
     struct srv_manifest_state state;
     struct srv_block_map map = {0};
     struct srv_slot_reader reader = {0};
-    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false),
+                     SRV_MANIFEST_READ);
     srv_slots_free(slots);
     slots = srv_slots_new(directory, moment + 1, 0);
     for (size_t i = 0; i < SESSIONS; i++) {
@@ -224,7 +225,8 @@ static void restore(struct attn_cache *out[SESSIONS])
         if (entry == NULL || entry->options == NULL)
             continue;
         out[i] = new_cache();
-        ck_assert_int_eq(srv_blocks_restore(out[i], &map, slots, entry, &error), ATTN_OK);
+        ck_assert_msg(srv_blocks_restore(out[i], &map, slots, entry, &error) == ATTN_OK, "%s",
+                      error.message);
     }
     for (size_t i = 0; i < SESSIONS; i++)
         for (size_t layer = 0; layer < LAYERS && out[i] != NULL; layer++)
@@ -421,6 +423,105 @@ START_TEST(test_blocks_a_start_shares_what_was_shared)
 }
 END_TEST
 
+/* Whatever was forked, cut short and grown: sessions take as much of a pool as before, the same
+ * bits are there, and each goes on for itself. */
+START_TEST(test_blocks_any_family_of_forks_fits_again_where_it_did)
+{
+    struct world world = {0};
+    struct attn_cache *frozen[SESSIONS];
+    struct copy durable[SESSIONS] = {0};
+    set_up_dtype((enum attn_dtype)(_i % ATTN_NUM_NUMBER_FORMATS));
+    rng = rng_seeded(77 + (uint64_t)_i);
+    for (size_t n = 0; n < 120; n++) {
+        work(&world);
+        if (n % 40 != 39)
+            continue;
+        ck_assert_uint_ne(make_moment(&world, frozen), SIZE_MAX);
+        free_all(frozen);
+    }
+    for (size_t i = 0; i < SESSIONS; i++)
+        copy_cache(&durable[i], world.caches[i]);
+    const size_t used = attn_cache_pool_used(pool);
+    free_all(world.caches);
+    attn_cache_pool_free(pool);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, used), ATTN_OK);
+    restore(world.caches);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    for (size_t last = 0; last < SESSIONS; last++) { /* each goes back a token */
+        for (size_t i = 0; i < SESSIONS; i++) {
+            ck_assert_int_eq(world.caches[i] != NULL, durable[i].is_there);
+            if (world.caches[i] != NULL && i >= last)
+                expect_same(&durable[i], world.caches[i]);
+        }
+        free_copy(&durable[last]);
+        durable[last].is_there = world.caches[last] != NULL;
+        const size_t length =
+            world.caches[last] != NULL ? attn_cache_length(world.caches[last], 0) : 0;
+        if (length > 0 && attn_cache_truncate(world.caches[last], length - 1) &&
+            attn_cache_pool_used(pool) + 8 * BLOCK < used)
+            append(world.caches[last], 1);
+    }
+    for (size_t i = 0; i < SESSIONS; i++)
+        free_copy(&durable[i]);
+    free_all(world.caches);
+    tear_down();
+}
+END_TEST
+
+START_TEST(test_blocks_are_verified_once_for_all_sessions_that_share_them)
+{
+    struct world world = {0};
+    struct attn_cache *frozen[SESSIONS];
+    struct srv_manifest_state state;
+    struct srv_block_map map = {0};
+    struct srv_slot_reader reader = {0};
+    char name[SRV_SLOT_FILE_NAME], file[512];
+    set_up_dtype(ATTN_F32);
+    world.caches[0] = new_cache();
+    world.caches[1] = new_cache();
+    append(world.caches[0], 300);
+    append(world.caches[1], 100);
+    ck_assert_int_eq(attn_cache_fork(&world.caches[2], world.caches[0], 300, &error), ATTN_OK);
+    memset(world.is_new, 1, sizeof world.is_new);
+    memset(world.changed, 1, sizeof world.changed);
+    ck_assert_uint_ne(make_moment(&world, frozen), SIZE_MAX);
+    free_all(frozen);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false),
+                     SRV_MANIFEST_READ);
+    const struct srv_manifest_entry *entries[] = {
+        srv_manifest_find(&state, 1), srv_manifest_find(&state, 2), srv_manifest_find(&state, 3)};
+    atomic_store(&disk.unreadable, EIO);
+    ck_assert_int_eq(srv_blocks_verify(&map, slots, &reader, entries[0]), ATTN_IO);
+    ck_assert_int_eq(errno, EIO);
+    atomic_store(&disk.unreadable, 0);
+    srv_slot_file_name(name, 1, BLOCK);
+    snprintf(file, sizeof file, "%s/%s", path, name);
+    const int fd = open(file, O_RDWR);
+    const off_t at = (off_t)(entries[0]->blocks[2].slot * BLOCK + 100);
+    if (_i == 1)
+        ck_assert_int_eq(pwrite(fd, "damage", 6, at), 6);
+    const enum attn_status expected = _i == 0 ? ATTN_OK : ATTN_MALFORMED;
+    ck_assert_int_eq(srv_blocks_verify(&map, slots, &reader, entries[0]), expected);
+    ck_assert_int_eq(srv_blocks_verify(&map, slots, &reader, entries[1]), ATTN_OK);
+    atomic_store(&disk.unreadable, EIO); /* the others' are known */
+    ck_assert_int_eq(srv_blocks_verify(&map, slots, &reader, entries[2]), expected);
+    ck_assert_int_eq(srv_blocks_verify(&map, slots, &reader, entries[1]), ATTN_OK);
+    disk_reset();
+    srv_block_map_fini(&map);
+    srv_slots_free(slots); /* a start over a file that has fewer slots */
+    ck_assert_int_eq(ftruncate(fd, 0), 0);
+    close(fd);
+    attn_cache_pool_set_dropped(pool, NULL, NULL);
+    slots = srv_slots_new(directory, 2, 0);
+    ck_assert_int_eq(srv_blocks_verify(&map, slots, &reader, entries[1]), ATTN_MALFORMED);
+    free_all(world.caches);
+    srv_block_map_fini(&map);
+    srv_slot_reader_fini(&reader);
+    srv_manifest_state_fini(&state);
+    tear_down();
+}
+END_TEST
+
 START_TEST(test_blocks_damage_is_told_from_a_disk_that_cannot_be_read)
 {
     struct world world = {0};
@@ -435,7 +536,8 @@ START_TEST(test_blocks_damage_is_told_from_a_disk_that_cannot_be_read)
     append(world.caches[0], 300);
     ck_assert_uint_ne(make_moment(&world, frozen), SIZE_MAX);
     free_all(frozen);
-    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false),
+                     SRV_MANIFEST_READ);
     const struct srv_manifest_entry *entry = srv_manifest_find(&state, 1);
     cache = new_cache();
     attn_cache_pool_set_dropped(pool, NULL, NULL);
@@ -477,6 +579,9 @@ Suite *suite_blocks(void)
     tcase_add_test(tests, test_blocks_a_failed_moment_leaves_no_slots);
     tcase_add_test(tests, test_blocks_only_what_is_new_is_written);
     tcase_add_test(tests, test_blocks_a_start_shares_what_was_shared);
+    tcase_add_loop_test(tests, test_blocks_any_family_of_forks_fits_again_where_it_did, 0, 24);
+    tcase_add_loop_test(tests, test_blocks_are_verified_once_for_all_sessions_that_share_them, 0,
+                        2);
     tcase_add_test(tests, test_blocks_damage_is_told_from_a_disk_that_cannot_be_read);
     suite_add_tcase(suite, tests);
     return suite;

@@ -12,6 +12,7 @@
 #include "rng.h"
 #include "scratch.h"
 #include "store/manifest.h"
+#include "store/store_files.h"
 #include "suites.h"
 
 #define SESSIONS 6
@@ -80,6 +81,7 @@ static void set_length(struct layer *layer, size_t length, size_t same)
     layer->facts.kept = (uint32_t)(kept < layer->facts.kept ? kept : layer->facts.kept);
     layer->facts.length = (uint32_t)length;
     layer->facts.rows = (uint32_t)(length > 0);
+    layer->facts.block_bytes = 4096 * (1 + rng_below(&rng, 9));
     layer->facts.digest[0] = rng_below(&rng, 1 << 30);
     if (layer->facts.first > length)
         layer->facts.first = 0;
@@ -183,6 +185,7 @@ static bool is_same(const struct srv_manifest_entry *entry, const struct session
         const struct layer *expected = &session->layers[i];
         if (layer->length != expected->facts.length || layer->first != expected->facts.first ||
             layer->rows != expected->facts.rows || layer->digest[0] != expected->facts.digest[0] ||
+            layer->block_bytes != expected->facts.block_bytes ||
             (layer->length > 0 && layer->kept != layer->first / 64) ||
             layer->added != blocks_of(layer->length) - layer->first / 64)
             return false;
@@ -272,7 +275,8 @@ START_TEST(test_manifest_says_what_was_said)
             change(&world.sessions[rng_below(&rng, SESSIONS)]);
         ck_assert(write_section(&world, &before));
         struct srv_manifest_state state;
-        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false),
+                         SRV_MANIFEST_READ);
         ck_assert_uint_eq(state.generation, world.generation);
         ck_assert_uint_eq(state.damaged, 0);
         ck_assert(!state.torn);
@@ -339,6 +343,50 @@ START_TEST(test_manifest_one_copy_is_enough)
 }
 END_TEST
 
+/* In either copy, so that a start has both written anew. */
+START_TEST(test_manifest_damage_of_one_copy_is_counted)
+{
+    size_t size;
+    struct srv_manifest_state state;
+    make_history(3);
+    char *bytes = read_copy(&size);
+    for (size_t i = SRV_JOURNAL_HEAD; i < size; i += 1 + i % 13) {
+        bytes[i] = (char)(bytes[i] ^ 1 << i % 8);
+        write_copy(_i, bytes, size);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, 1, false), SRV_MANIFEST_READ);
+        ck_assert_uint_eq(state.damaged, 1);
+        srv_manifest_state_fini(&state);
+        bytes[i] = (char)(bytes[i] ^ 1 << i % 8);
+    }
+    write_copy(_i, bytes, 5);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, 1, false), SRV_MANIFEST_READ);
+    ck_assert_uint_gt(state.damaged, 3);
+    srv_manifest_state_fini(&state);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(test_manifest_that_was_set_aside_is_read_too)
+{
+    char file[512], aside[sizeof file + sizeof SRV_SET_ASIDE];
+    struct srv_manifest_state state;
+    make_history(2);
+    for (size_t i = 0; i < 2; i++) {
+        name_copy(file, i);
+        snprintf(aside, sizeof aside, "%s" SRV_SET_ASIDE, file);
+        ck_assert_int_eq(rename(file, aside), 0);
+    }
+    ck_assert_int_eq(srv_manifest_read(&state, directory, 1, false), SRV_MANIFEST_NONE);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, 1, true), SRV_MANIFEST_READ);
+    ck_assert_uint_eq(state.time_ns, 2);
+    ck_assert_uint_eq(state.damaged, 0);
+    for (size_t i = 0; i < SESSIONS; i++)
+        if (worlds[1].sessions[i].lives)
+            ck_assert(is_same(srv_manifest_find(&state, i + 1), &worlds[1].sessions[i]));
+    srv_manifest_state_fini(&state);
+}
+END_TEST
+
 /* Reads a file of so many sections with damage in both copies: each session is as it was, or lost;
  * sections from `least` on may not count. */
 static size_t expect_damaged(size_t sections, size_t least)
@@ -385,17 +433,19 @@ START_TEST(test_manifest_damage_in_both_copies_costs_its_sessions)
 }
 END_TEST
 
+/* In the only section (0), which was on the disk before the file had its name, and in a later one's
+ * past (1). */
 START_TEST(test_manifest_damage_of_one_session_costs_that_one)
 {
     size_t size;
-    make_history(2);
+    make_history((size_t)_i + 1);
     char *bytes = read_copy(&size);
     char *at = memmem(bytes, size, worlds[0].sessions[2].options.id, 4);
     ck_assert_ptr_nonnull(at);
     *at ^= 1;
     write_copy(0, bytes, size);
     write_copy(1, bytes, size);
-    ck_assert_uint_eq(expect(&worlds[1], true), 1);
+    ck_assert_uint_eq(expect(&worlds[_i], true), 1);
     free(bytes);
 }
 END_TEST
@@ -486,7 +536,8 @@ START_TEST(test_manifest_a_failure_leaves_what_was_there)
     ck_assert(write_section(&next, &worlds[1]));
     ck_assert_uint_eq(manifest.named, next.generation);
     struct srv_manifest_state state;
-    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
+    ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false),
+                     SRV_MANIFEST_READ);
     ck_assert_uint_eq(state.time_ns, next.generation);
     srv_manifest_state_fini(&state);
 }
@@ -550,7 +601,8 @@ START_TEST(test_manifest_impossible_sessions_are_lost)
         manifest.changed[0] = 1;
         ck_assert(srv_manifest_end(&manifest, 1, NULL, 0));
         struct srv_manifest_state state;
-        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false),
+                         SRV_MANIFEST_READ);
         const struct srv_manifest_entry *entry = srv_manifest_find(&state, 1);
         ck_assert_uint_le(state.count, 1); /* no session has the epoch 0 */
         if (turn % 10 == 0) {
@@ -595,7 +647,8 @@ START_TEST(test_manifest_a_block_has_the_rows_that_are_used)
         srv_manifest_begin(&manifest, directory, i + 1);
         srv_manifest_add(&manifest, &said);
         ck_assert(srv_manifest_end(&manifest, 1, NULL, 0));
-        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false), SRV_MANIFEST_READ);
+        ck_assert_int_eq(srv_manifest_read(&state, directory, manifest.named, false),
+                         SRV_MANIFEST_READ);
         ck_assert_int_eq(srv_manifest_find(&state, 1)->lost, !cases[i].possible);
         srv_manifest_state_fini(&state);
     }
@@ -632,8 +685,10 @@ Suite *suite_manifest(void)
     tcase_add_test(tests, test_manifest_says_what_was_said);
     tcase_add_test(tests, test_manifest_a_torn_section_does_not_count);
     tcase_add_test(tests, test_manifest_one_copy_is_enough);
+    tcase_add_loop_test(tests, test_manifest_damage_of_one_copy_is_counted, 0, 2);
+    tcase_add_test(tests, test_manifest_that_was_set_aside_is_read_too);
     tcase_add_test(tests, test_manifest_damage_in_both_copies_costs_its_sessions);
-    tcase_add_test(tests, test_manifest_damage_of_one_session_costs_that_one);
+    tcase_add_loop_test(tests, test_manifest_damage_of_one_session_costs_that_one, 0, 2);
     tcase_add_test(tests, test_manifest_records_of_two_sections_make_none);
     tcase_add_loop_test(tests, test_manifest_a_failure_leaves_what_was_there, 0, 2);
     tcase_add_test(tests, test_manifest_a_new_file_is_flushed_before_its_name_and_the_name_after);

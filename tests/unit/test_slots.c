@@ -393,6 +393,125 @@ START_TEST(test_slots_a_name_leads_nowhere_else)
 }
 END_TEST
 
+/* ---- Files that stay, or go ------------------------------------------------------------------ */
+
+START_TEST(test_slots_of_a_table_have_its_numbers)
+{
+    srv_slots_free(slots);
+    slots = srv_slots_new(directory, GENERATION, 3);
+    const struct kept kept[] = {keep(1, 4096), keep(2, 32768)};
+    ck_assert(srv_slots_sync(slots));
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_uint_eq(kept[i].slot.file, 3 * SRV_SLOT_FILES + i);
+        ck_assert_uint_eq(srv_slot_generation(slots, kept[i].slot), GENERATION);
+        ck_assert(is_there(&kept[i]));
+        srv_slots_drop(slots, kept[i].slot);
+    }
+    pass_moment();
+    struct srv_slots_figures figures;
+    srv_slots_describe(&figures, slots);
+    ck_assert_uint_eq(figures.used, 0);
+}
+END_TEST
+
+START_TEST(test_slots_a_file_is_needed_while_one_of_its_slots_is_taken)
+{
+    const struct kept kept = keep(1, 4096);
+    ck_assert(srv_slots_need(slots, GENERATION, 4096));
+    ck_assert(!srv_slots_need(slots, GENERATION, 8192));
+    ck_assert(!srv_slots_need(slots, GENERATION + 1, 4096));
+    srv_slots_begin_moment(slots);
+    srv_slots_drop(slots, kept.slot);
+    srv_slots_end_moment(slots);
+    ck_assert(srv_slots_need(slots, GENERATION, 4096)); /* that moment may name it */
+    pass_moment();
+    ck_assert(!srv_slots_need(slots, GENERATION, 4096));
+}
+END_TEST
+
+/* A file that was written before (0), or by an earlier daemon (1). */
+START_TEST(test_slots_of_files_that_are_kept_stay_as_they_are)
+{
+    static struct kept kept[256];
+    struct stat before, after;
+    char file[512];
+    bool first;
+    for (size_t i = 0; i < 256; i++)
+        kept[i] = keep(i, 32768);
+    pass_moment();
+    name_file(file, 32768);
+    if (_i == 1) {
+        srv_slots_free(slots);
+        slots = srv_slots_new(directory, GENERATION + 1, 0);
+        srv_slots_keep(slots);
+        ck_assert(
+            srv_slots_hold(&kept[0].slot, &first, slots, GENERATION, kept[0].slot.index, 32768));
+    } else {
+        srv_slots_keep(slots);
+    }
+    for (size_t i = 0; i < (_i == 0 ? 256 : 1); i++)
+        srv_slots_drop(slots, kept[i].slot);
+    pass_moment();
+    ck_assert(srv_slots_need(slots, GENERATION, 32768));
+    ck_assert_int_eq(stat(file, &before), 0);
+    for (size_t i = 0; i < 256; i++)
+        ck_assert_uint_gt(srv_slot_generation(slots, keep(1000 + i, 32768).slot), GENERATION);
+    pass_moment();
+    while (srv_slots_punch(slots, SIZE_MAX))
+        continue;
+    ck_assert_int_eq(stat(file, &after), 0);
+    ck_assert_int_eq(after.st_blocks, before.st_blocks);
+    for (size_t i = 0; i < 256; i++) {
+        kept[i].slot.file = kept[0].slot.file;
+        ck_assert(is_there(&kept[i]));
+    }
+}
+END_TEST
+
+/* Removed (0), or another file stands there (1). */
+START_TEST(test_slots_of_files_that_others_remove_are_gone)
+{
+    const struct kept kept = keep(1, 4096), other = keep(2, 8192);
+    char file[512], name[SRV_SLOT_FILE_NAME] = "", expected[SRV_SLOT_FILE_NAME];
+    pass_moment();
+    ck_assert(!srv_slots_find_removed(name, slots));
+    ck_assert_str_eq(name, "");
+    name_file(file, 4096);
+    ck_assert_int_eq(unlink(file), 0);
+    if (_i == 1)
+        close(open(file, O_RDWR | O_CREAT, 0600));
+    srv_slot_file_name(expected, GENERATION, 4096);
+    ck_assert(srv_slots_find_removed(name, slots));
+    ck_assert_str_eq(name, expected);
+    ck_assert(srv_slot_is_gone(slots, kept.slot) && !srv_slot_is_gone(slots, other.slot));
+    ck_assert(!srv_slots_find_removed(name, slots)); /* once */
+    const struct kept again = keep(1, 4096);
+    ck_assert(!is_same(again.slot, kept.slot) && !srv_slot_is_gone(slots, again.slot));
+    srv_slots_drop(slots, kept.slot);
+    pass_moment();
+    srv_slots_free(slots); /* a later start finds it */
+    slots = srv_slots_new(directory, GENERATION + 9, 0);
+    struct kept found = again;
+    bool first, held = false;
+    for (uint64_t i = 0; i < 3 && !held; i++)
+        held = srv_slots_hold(&found.slot, &first, slots, GENERATION + i, again.slot.index, 4096) &&
+               is_there(&found);
+    ck_assert(held);
+}
+END_TEST
+
+START_TEST(test_slots_of_a_removed_file_that_nobody_needs_are_not_missed)
+{
+    const struct kept kept = keep(1, 4096);
+    char file[512], name[SRV_SLOT_FILE_NAME];
+    srv_slots_release(slots, kept.slot);
+    name_file(file, 4096);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert(!srv_slots_find_removed(name, slots));
+    ck_assert(!srv_slot_is_gone(slots, keep(2, 4096).slot));
+}
+END_TEST
+
 START_TEST(test_slots_names_of_files)
 {
     static const char *const others[] = {
@@ -429,6 +548,11 @@ Suite *suite_slots(void)
     tcase_add_test(tests, test_slots_a_failed_write_or_flush_is_reported_once);
     tcase_add_test(tests, test_slots_free_room_goes_back_to_the_file_system);
     tcase_add_test(tests, test_slots_a_name_leads_nowhere_else);
+    tcase_add_test(tests, test_slots_of_a_table_have_its_numbers);
+    tcase_add_test(tests, test_slots_a_file_is_needed_while_one_of_its_slots_is_taken);
+    tcase_add_loop_test(tests, test_slots_of_files_that_are_kept_stay_as_they_are, 0, 2);
+    tcase_add_loop_test(tests, test_slots_of_files_that_others_remove_are_gone, 0, 2);
+    tcase_add_test(tests, test_slots_of_a_removed_file_that_nobody_needs_are_not_missed);
     tcase_add_test(tests, test_slots_names_of_files);
     return suite;
 }
