@@ -17,8 +17,13 @@
 #define SLOT 4096 /* bytes of 64 tokens in a layer of `tiny`, and of their slot */
 
 static char directory[SCRATCH_PATH];
+static const char *durability;
 
-static void set_up(void) { scratch_make(directory); }
+static void set_up(void)
+{
+    scratch_make(directory);
+    durability = "journal";
+}
 
 static void tear_down(void) { scratch_remove(directory); }
 
@@ -26,7 +31,7 @@ static void tear_down(void) { scratch_remove(directory); }
 
 static void start_with(const char *config)
 {
-    const char *const arguments[] = {"--state-dir", directory, "--durability", "journal", NULL};
+    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
     daemon_start(&served, config, arguments, NULL);
     client_open(&client, &served);
 }
@@ -145,6 +150,22 @@ static void truncate_to(const char *id, unsigned length)
     expect_posted(&client, path, body, 200, NULL);
 }
 
+static void import_as(const char *id, const char *from)
+{
+    static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
+    char path[64];
+    snprintf(path, sizeof path, "/sessions/%s/state", from);
+    struct answer state = client_get(&client, path);
+    expect_answer(&state, 200, NULL, path);
+    snprintf(path, sizeof path, "/sessions/%s/state", id);
+    struct answer put =
+        client_send(&client, &(struct request){"PUT", path, state.text, .length = state.length,
+                                               .headers = type});
+    expect_answer(&put, 201, NULL, path);
+    answer_free(&put);
+    answer_free(&state);
+}
+
 /* Sessions that grow, shrink, fork and end between three snapshots and after the last. */
 static void make_history(bool window)
 {
@@ -165,14 +186,16 @@ static void make_history(bool window)
     truncate_to("a", window ? 248 : 70);
     append_to_both("a", 6, 2);
     append_to_both("d", 7, 30);
+    import_as("f", "d");
     call_snapshot(&client);
     append_to_both("a", 8, 3);
     call_fork(&client, "b", "e", ",\"length\":148");
     truncate_to("d", 279);
     append_to_both("e", 9, 1);
+    import_as("g", "a");
 }
 
-#define LIVING 5 /* sessions, "a" to "e" */
+#define LIVING 7 /* sessions, "a" to "g" */
 
 /* All that the files of the sessions' states say: every layer, bit by bit. */
 static void note_states(struct answer states[LIVING])
@@ -275,6 +298,7 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
 {
     char path[320], lost[SHARING + 1], *bits[SHARING];
     unsigned first = 0, later = 0, of_fork = 0, of_other = 0;
+    durability = _i == 0 ? "journal" : "snapshot";
     start();
     make_family(bits);
     call_snapshot(&client);
@@ -302,6 +326,33 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
     ck_assert_msg(first == 1 && later == 2 && of_fork == 1 && of_other == 2, "%u %u %u %u", first,
                   later, of_fork, of_other);
     free_bits(bits, SHARING);
+}
+END_TEST
+
+START_TEST(test_missing_file_of_blocks_costs_the_sessions_that_have_it)
+{
+    start();
+    make("a", 70);
+    call_create(&client, "empty", "");
+    call_snapshot(&client);
+    make("b", 3);
+    char *bits = call_next_bits(&client, "b");
+    serve_end();
+    shell("rm *.blocks");
+    start();
+    free(daemon_log_with(&served, "cannot be restored: a slot is not there"));
+    for (unsigned again = 0; again < 2; again++) {
+        ck_assert_int_eq(call_status(&client, "a"), 404);
+        ck_assert_uint_eq(call_length(&client, "empty", 0), 0);
+        char *got = call_next_bits(&client, "b");
+        ck_assert_str_eq(got, bits);
+        free(got);
+        expect_count("attnd_sessions_lost_total", again == 0);
+        serve_kill();
+        start();
+    }
+    serve_end();
+    free(bits);
 }
 END_TEST
 
@@ -544,7 +595,9 @@ Suite *suite_blocks(void)
     TCase *tests = suite_cases(suite, "blocks", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_snapshots_and_the_journal_after_them_give_every_bit_back, 0,
                         (int)(sizeof models / sizeof models[0]));
-    tcase_add_test(tests, test_damaged_block_costs_the_sessions_that_have_it_and_no_others);
+    tcase_add_loop_test(tests, test_damaged_block_costs_the_sessions_that_have_it_and_no_others, 0,
+                        2);
+    tcase_add_test(tests, test_missing_file_of_blocks_costs_the_sessions_that_have_it);
     tcase_add_loop_test(tests, test_each_record_of_the_manifest_may_be_damaged_in_one_copy, 0,
                         NUM_HARMS);
     tcase_add_test(tests, test_record_damaged_in_both_copies_costs_its_session);
