@@ -174,6 +174,16 @@ static uint32_t find_file(const struct srv_slots *slots, uint64_t generation, si
     return i;
 }
 
+/* The file that blocks of a size are written to, also one of an earlier daemon; NULL: none. */
+static struct srv_slot_file *find_growing(const struct srv_slots *slots, size_t bytes)
+{
+    struct srv_slot_file *found = NULL;
+    for (uint32_t i = 0; i < slots->num_files && found == NULL; i++)
+        if (slots->files[i]->bytes == bytes && !slots->files[i]->kept && !slots->files[i]->gone)
+            found = slots->files[i];
+    return found;
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 struct srv_slots *srv_slots_new(int directory, uint64_t generation, unsigned number)
@@ -347,11 +357,12 @@ size_t srv_slots_take(struct srv_slot *first, struct srv_slots *slots, size_t by
     const uint64_t run = (SRV_SLOT_RUN + size - 1) / size, enough = count < run ? count : run;
     uint64_t found = find_free(first, slots, size, enough);
     if (found < enough) {
-        const uint32_t own = find_file(slots, slots->generation, size);
-        if (own == slots->num_files &&
-            add_file(slots, slots->generation, size, O_CREAT | O_EXCL) == NULL)
+        struct srv_slot_file *file = find_growing(slots, size);
+        if (file == NULL)
+            file = add_file(slots, slots->generation, size, O_CREAT | O_EXCL);
+        if (file == NULL)
             return 0;
-        if (grow(slots, slots->files[own], enough))
+        if (grow(slots, file, enough))
             found = find_free(first, slots, size, enough);
     }
     found = found < count ? found : count;

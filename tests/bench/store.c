@@ -236,7 +236,8 @@ static void measure_manifest(const char *name, size_t count, uint32_t layers, ui
         times[1][turn] = seconds_since(start) * 1e3;
         more = manifest.copies[0].length - whole;
         start = srv_now_ns();
-        if (srv_manifest_read(&state, directory, 1, false) != SRV_MANIFEST_READ || state.sections != 2)
+        if (srv_manifest_read(&state, directory, 1, false) != SRV_MANIFEST_READ ||
+            state.sections != 2)
             stop("manifest");
         times[2][turn] = seconds_since(start) * 1e3;
         srv_manifest_state_fini(&state);

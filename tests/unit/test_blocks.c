@@ -30,6 +30,7 @@ static struct rng rng;
 static struct srv_slots *slots;
 static struct srv_manifest manifest;
 static uint64_t moment, told; /* the newest, and the newest that counts */
+static bool no_memory;        /* for a section, likewise */
 static bool no_section;       /* the disk fails once the blocks are there */
 
 static void drop(void *context, const struct attn_stored *place)
@@ -58,7 +59,7 @@ static void set_up_dtype(enum attn_dtype kv_dtype)
     manifest = (struct srv_manifest){0};
     rng = rng_seeded(39);
     moment = told = 0;
-    no_section = false;
+    no_section = no_memory = false;
 }
 
 static void tear_down(void)
@@ -181,6 +182,8 @@ static size_t make_moment(struct world *world, struct attn_cache *frozen[SESSION
             written = srv_blocks_write(&writer, frozen[i], LAYERS);
     written = srv_blocks_end(&writer, written);
     atomic_store(&disk.no_flush, atomic_load(&disk.no_flush) || no_section);
+    if (written && no_memory)
+        return SIZE_MAX;
     if (written) {
         srv_manifest_begin(&manifest, directory, moment);
         for (size_t i = 0; i < SESSIONS; i++) {
@@ -353,6 +356,38 @@ START_TEST(test_blocks_a_failed_moment_leaves_no_slots)
     ck_assert_uint_ne(written, SIZE_MAX);
     ck_assert_uint_gt(written, 0);
     free_all(frozen);
+    free_all(world.caches);
+    tear_down();
+}
+END_TEST
+
+/* The manifest is as it was, and the next section goes to the same file. */
+START_TEST(test_blocks_of_a_moment_that_had_no_section_are_said_by_the_next)
+{
+    struct world world = {0};
+    struct attn_cache *frozen[SESSIONS];
+    struct copy durable;
+    set_up_dtype(ATTN_F32);
+    world.caches[0] = new_cache();
+    world.is_new[0] = world.changed[0] = true;
+    append(world.caches[0], 128);
+    ck_assert_uint_ne(make_moment(&world, frozen), SIZE_MAX);
+    free_all(frozen);
+    append(world.caches[0], 100);
+    world.changed[0] = no_memory = true;
+    ck_assert_uint_eq(make_moment(&world, frozen), SIZE_MAX);
+    free_all(frozen);
+    no_memory = false;
+    ck_assert_uint_eq(make_moment(&world, frozen), 0);
+    free_all(frozen);
+    ck_assert_uint_eq(manifest.named, 1);
+    copy_cache(&durable, world.caches[0]);
+    free_all(world.caches);
+    attn_cache_pool_set_dropped(pool, NULL, NULL);
+    restore(world.caches);
+    ck_assert_ptr_nonnull(world.caches[0]);
+    expect_same(&durable, world.caches[0]);
+    free_copy(&durable);
     free_all(world.caches);
     tear_down();
 }
@@ -577,6 +612,7 @@ Suite *suite_blocks(void)
     tcase_add_loop_test(tests, test_blocks_a_start_has_the_last_durable_moment, 0,
                         ATTN_NUM_NUMBER_FORMATS);
     tcase_add_test(tests, test_blocks_a_failed_moment_leaves_no_slots);
+    tcase_add_test(tests, test_blocks_of_a_moment_that_had_no_section_are_said_by_the_next);
     tcase_add_test(tests, test_blocks_only_what_is_new_is_written);
     tcase_add_test(tests, test_blocks_a_start_shares_what_was_shared);
     tcase_add_loop_test(tests, test_blocks_any_family_of_forks_fits_again_where_it_did, 0, 24);

@@ -163,6 +163,28 @@ START_TEST(test_slots_blocks_in_a_run_go_with_one_write)
 }
 END_TEST
 
+/* A manifest's record names few files (manifest.h), however often a daemon has started. */
+START_TEST(test_slots_of_a_later_start_are_added_to_the_file_that_is_there)
+{
+    static struct kept kept[5][64]; /* more than a file grows by at first */
+    for (size_t start = 0; start < 5; start++) {
+        bool first;
+        srv_slots_free(slots);
+        slots = srv_slots_new(directory, GENERATION + start, 0);
+        for (size_t i = 0; i < start * 64; i++)
+            ck_assert(srv_slots_hold(&kept[i / 64][i % 64].slot, &first, slots, GENERATION,
+                                     kept[i / 64][i % 64].slot.index, 32768));
+        for (size_t i = 0; i < 64; i++) {
+            kept[start][i] = keep(start * 64 + i, 32768);
+            ck_assert_uint_eq(srv_slot_generation(slots, kept[start][i].slot), GENERATION);
+        }
+        ck_assert(srv_slots_sync(slots));
+    }
+    for (size_t i = 0; i < 5 * 64; i++)
+        ck_assert(is_there(&kept[i / 64][i % 64]));
+}
+END_TEST
+
 /* ---- When a slot is free --------------------------------------------------------------------- */
 
 START_TEST(test_slots_a_dropped_slot_is_free_when_a_later_moment_is_durable)
@@ -538,6 +560,7 @@ Suite *suite_slots(void)
     Suite *suite = suite_create("slots");
     TCase *tests = suite_cases(suite, "slots", set_up, tear_down, 0);
     tcase_add_test(tests, test_slots_read_gives_what_was_written_also_after_a_start);
+    tcase_add_test(tests, test_slots_of_a_later_start_are_added_to_the_file_that_is_there);
     tcase_add_test(tests, test_slots_a_layer_gets_runs);
     tcase_add_test(tests, test_slots_blocks_in_a_run_go_with_one_write);
     tcase_add_test(tests, test_slots_a_dropped_slot_is_free_when_a_later_moment_is_durable);

@@ -21,8 +21,8 @@ static char scene[SCRATCH_PATH]; /* the files as they were */
 static char names[FILES_MAX][SRV_FILE_NAME];
 static size_t num_files;
 
-/* Sessions of every kind: in the manifest with and without records since, forked, cut, deleted, and in
- * the newer of two journals alone. */
+/* Sessions of every kind: in the manifest with and without records since, forked, cut, deleted, and
+ * in the newer of two journals alone. */
 static void make_scene(void)
 {
     struct srv_session *a = store_app_session(&app, "a"), *b = store_app_session(&app, "b");
