@@ -5,6 +5,7 @@
  * record is sound in neither copy, later ones say whether it was on the disk (record.h): then its
  * session is lost, and else the manifest ends before its section. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -260,8 +261,8 @@ static bool apply_payload(struct srv_manifest_entry *entry, const struct payload
     return entry->options != NULL;
 }
 
-/* Applies a record that was found sound; one that its session cannot have loses that session.  False
- * with an error. */
+/* Applies a record that was found sound; one that its session cannot have loses that session.
+ * False with an error. */
 static bool apply(struct reading *r, const struct found *found)
 {
     struct srv_record record;
@@ -463,7 +464,7 @@ enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int 
     for (size_t i = 0; i < 2; i++) {
         srv_manifest_name(name, generation, i);
         if (set_aside)
-            strcat(name, SRV_SET_ASIDE);
+            snprintf(name + strlen(name), sizeof SRV_SET_ASIDE, "%s", SRV_SET_ASIDE);
         r.open[i] = srv_file_reader_open(&r.copies[i], directory, name);
         if (!r.open[i] && errno != ENOENT) {
             r.error = errno;

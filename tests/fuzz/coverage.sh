@@ -12,7 +12,7 @@ LEAST=95
 parsers='wire/json base/number wire/call wire/tensor_json wire/tensor_binary wire/tensor_object
          wire/v2_request wire/document http/route_match http/guard
          config/config config/models config/options store/record store/replay
-         store/restore base/text_file config/keys files/safetensors files/json_members
+         store/restore store/manifest_read base/text_file config/keys files/safetensors files/json_members
          layers/checkpoint states/import families/config families/family families/spec
          families/rope'
 
