@@ -103,6 +103,12 @@ static void free_bits(char *bits[], size_t count)
         free(bits[i]);
 }
 
+/* Notes what files of blocks have, and expects that these still have it: a manifest that was set
+ * aside names them. */
+static void note_blocks(void) { shell("cksum *.blocks > sums"); }
+
+static void expect_blocks(void) { shell("cksum $(cut -d ' ' -f 3 sums) | cmp - sums"); }
+
 /* The path of the only file of the directory whose name ends so. */
 static void find(char path[320], const char *suffix)
 {
@@ -307,6 +313,7 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
     for (size_t block = 0; block < BLOCKS; block++) {
         find(path, ".blocks");
         state_files_flip(path, (off_t)(block * SLOT) + 200);
+        note_blocks();
         start_and_lose(lost, bits);
         first += strcmp(lost, "abcd") == 0;
         later += strcmp(lost, "abc") == 0;
@@ -320,6 +327,9 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
         await_read();
         expect_count("attnd_sessions_restored_total", (double)(SHARING - strlen(lost)));
         expect_count("attnd_damaged_files_total", 0);
+        make("new", 200);
+        call_snapshot(&client);
+        expect_blocks();
         serve_end();
         shell("rm -f *.* identity && cp -a kept/* .");
     }
@@ -445,8 +455,8 @@ START_TEST(test_manifest_of_which_nothing_is_left_costs_what_it_alone_has)
     make("c", 70);
     bits = call_next_bits(&client, "c");
     serve_end();
-    find(path, ".blocks");
-    shell("cksum *.blocks > sums && truncate -s 20 *.manifest *.copy");
+    note_blocks();
+    shell("truncate -s 20 *.manifest *.copy");
     start();
     free(daemon_log_with(&served, ".manifest will be set aside: it says of no moment what is"));
     for (unsigned again = 0; again < 2; again++) {
@@ -459,7 +469,7 @@ START_TEST(test_manifest_of_which_nothing_is_left_costs_what_it_alone_has)
         make(again == 0 ? "d" : "e", 100);
         call_snapshot(&client);
         serve_kill();
-        shell("cksum $(cut -d ' ' -f 3 sums) | cmp - sums");
+        expect_blocks();
         start();
     }
     ck_assert_uint_eq(call_length(&client, "d", 0), 100);
