@@ -786,8 +786,8 @@ $(OUT)/fault: $(FAULT_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 # Calls of ours go through the shim by --wrap, those of libmicrohttpd because a copy of it names them
 # otherwise.
 WRAPPED = malloc calloc realloc aligned_alloc posix_memalign strdup free open openat opendir fdopendir \
-          fopen read pread write pwrite fsync fdatasync syncfs renameat pthread_create mmap ftruncate eventfd \
-          posix_fallocate socket dup mkdir flock close
+          fopen read pread write pwrite fsync fdatasync renameat pthread_create mmap ftruncate eventfd \
+          posix_fallocate fallocate socket dup mkdir flock close
 WRAPPED_HTTP = malloc calloc realloc strdup free mmap accept4 epoll_create1
 
 $(OBJ)/tests/fault/libmicrohttpd.a: Makefile | build/deps/check

@@ -15,7 +15,7 @@
 #define SLOTS 64 /* of the file of blocks */
 enum { RAW = 1, HALF = 2 };
 
-static char path[] = "/tmp/attnd-fuzz-XXXXXX";
+static char path[] = "/dev/shm/attnd-fuzz-XXXXXX"; /* in memory */
 static int directory = -1;
 
 static void clean_up(void)

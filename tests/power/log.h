@@ -45,6 +45,7 @@ struct power_log {
     _Atomic bool full;                   /* entries are missing */
     _Atomic uint32_t slow_ms;            /* that a sync of a journal takes longer */
     _Atomic uint32_t failing;            /* syncs until one fails; 0: none does */
+    _Atomic bool spares_journals;        /* syncs of journals are not among them */
     uint32_t files;                      /* the next file's number */
     char names[POWER_FILES][POWER_NAME]; /* of each file now; "" where it was removed */
     _Alignas(8) unsigned char entries[]; /* up to POWER_LOG_BYTES */

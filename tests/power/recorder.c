@@ -246,10 +246,11 @@ static int sync_by(long number, int fd, uint32_t file)
         return (int)syscall(number, fd);
     pthread_mutex_lock(&lock);
     uint64_t begin = add(POWER_SYNC_BEGIN, file, 0, NULL, 0);
-    uint32_t failing = atomic_load(&log_page->failing);
+    bool journal = is_file(file) && strstr(log_page->names[file], ".journal") != NULL;
+    bool spared = journal && atomic_load(&log_page->spares_journals);
+    uint32_t failing = spared ? 0 : atomic_load(&log_page->failing);
     if (failing > 0)
         atomic_store(&log_page->failing, failing - 1);
-    bool journal = is_file(file) && strstr(log_page->names[file], ".journal") != NULL;
     pthread_mutex_unlock(&lock);
     uint32_t ms = journal ? atomic_load(&log_page->slow_ms) : 0;
     nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
