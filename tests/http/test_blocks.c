@@ -1,5 +1,6 @@
-/* test_blocks.c: sessions whose blocks stand in files of blocks, which a manifest and its copy name:
- * bits over snapshots and starts, what damage to each file costs, and files of older builds. */
+/* test_blocks.c: sessions whose blocks stand in files of blocks, which a manifest and its copy
+ * name: bits over snapshots and starts, what damage to each file costs, and files of older
+ * builds. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,13 @@
 #define SLOT 4096 /* bytes of 64 tokens in a layer of `tiny`, and of their slot */
 
 static char directory[SCRATCH_PATH];
+static const char *durability;
 
-static void set_up(void) { scratch_make(directory); }
+static void set_up(void)
+{
+    scratch_make(directory);
+    durability = "journal";
+}
 
 static void tear_down(void) { scratch_remove(directory); }
 
@@ -25,7 +31,7 @@ static void tear_down(void) { scratch_remove(directory); }
 
 static void start_with(const char *config)
 {
-    const char *const arguments[] = {"--state-dir", directory, "--durability", "journal", NULL};
+    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
     daemon_start(&served, config, arguments, NULL);
     client_open(&client, &served);
 }
@@ -97,6 +103,12 @@ static void free_bits(char *bits[], size_t count)
         free(bits[i]);
 }
 
+/* Notes what files of blocks have, and expects that these still have it: a manifest that was set
+ * aside names them. */
+static void note_blocks(void) { shell("cksum *.blocks > sums"); }
+
+static void expect_blocks(void) { shell("cksum $(cut -d ' ' -f 3 sums) | cmp - sums"); }
+
 /* The path of the only file of the directory whose name ends so. */
 static void find(char path[320], const char *suffix)
 {
@@ -144,6 +156,22 @@ static void truncate_to(const char *id, unsigned length)
     expect_posted(&client, path, body, 200, NULL);
 }
 
+static void import_as(const char *id, const char *from)
+{
+    static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
+    char path[64];
+    snprintf(path, sizeof path, "/sessions/%s/state", from);
+    struct answer state = client_get(&client, path);
+    expect_answer(&state, 200, NULL, path);
+    snprintf(path, sizeof path, "/sessions/%s/state", id);
+    struct answer put =
+        client_send(&client, &(struct request){"PUT", path, state.text, .length = state.length,
+                                               .headers = type});
+    expect_answer(&put, 201, NULL, path);
+    answer_free(&put);
+    answer_free(&state);
+}
+
 /* Sessions that grow, shrink, fork and end between three snapshots and after the last. */
 static void make_history(bool window)
 {
@@ -164,14 +192,16 @@ static void make_history(bool window)
     truncate_to("a", window ? 248 : 70);
     append_to_both("a", 6, 2);
     append_to_both("d", 7, 30);
+    import_as("f", "d");
     call_snapshot(&client);
     append_to_both("a", 8, 3);
     call_fork(&client, "b", "e", ",\"length\":148");
     truncate_to("d", 279);
     append_to_both("e", 9, 1);
+    import_as("g", "a");
 }
 
-#define LIVING 5 /* sessions, "a" to "e" */
+#define LIVING 7 /* sessions, "a" to "g" */
 
 /* All that the files of the sessions' states say: every layer, bit by bit. */
 static void note_states(struct answer states[LIVING])
@@ -274,6 +304,7 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
 {
     char path[320], lost[SHARING + 1], *bits[SHARING];
     unsigned first = 0, later = 0, of_fork = 0, of_other = 0;
+    durability = _i == 0 ? "journal" : "snapshot";
     start();
     make_family(bits);
     call_snapshot(&client);
@@ -282,6 +313,7 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
     for (size_t block = 0; block < BLOCKS; block++) {
         find(path, ".blocks");
         state_files_flip(path, (off_t)(block * SLOT) + 200);
+        note_blocks();
         start_and_lose(lost, bits);
         first += strcmp(lost, "abcd") == 0;
         later += strcmp(lost, "abc") == 0;
@@ -295,12 +327,42 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
         await_read();
         expect_count("attnd_sessions_restored_total", (double)(SHARING - strlen(lost)));
         expect_count("attnd_damaged_files_total", 0);
+        make("new", 200);
+        call_snapshot(&client);
+        expect_blocks();
         serve_end();
         shell("rm -f *.* identity && cp -a kept/* .");
     }
     ck_assert_msg(first == 1 && later == 2 && of_fork == 1 && of_other == 2, "%u %u %u %u", first,
                   later, of_fork, of_other);
     free_bits(bits, SHARING);
+}
+END_TEST
+
+START_TEST(test_missing_file_of_blocks_costs_the_sessions_that_have_it)
+{
+    start();
+    make("a", 70);
+    call_create(&client, "empty", "");
+    call_snapshot(&client);
+    make("b", 3);
+    char *bits = call_next_bits(&client, "b");
+    serve_end();
+    shell("rm *.blocks");
+    start();
+    free(daemon_log_with(&served, "cannot be restored: a slot is not there"));
+    for (unsigned again = 0; again < 2; again++) {
+        ck_assert_int_eq(call_status(&client, "a"), 404);
+        ck_assert_uint_eq(call_length(&client, "empty", 0), 0);
+        char *got = call_next_bits(&client, "b");
+        ck_assert_str_eq(got, bits);
+        free(got);
+        expect_count("attnd_sessions_lost_total", again == 0);
+        serve_kill();
+        start();
+    }
+    serve_end();
+    free(bits);
 }
 END_TEST
 
@@ -393,8 +455,8 @@ START_TEST(test_manifest_of_which_nothing_is_left_costs_what_it_alone_has)
     make("c", 70);
     bits = call_next_bits(&client, "c");
     serve_end();
-    find(path, ".blocks");
-    shell("cksum *.blocks > sums && truncate -s 20 *.manifest *.copy");
+    note_blocks();
+    shell("truncate -s 20 *.manifest *.copy");
     start();
     free(daemon_log_with(&served, ".manifest will be set aside: it says of no moment what is"));
     for (unsigned again = 0; again < 2; again++) {
@@ -407,7 +469,7 @@ START_TEST(test_manifest_of_which_nothing_is_left_costs_what_it_alone_has)
         make(again == 0 ? "d" : "e", 100);
         call_snapshot(&client);
         serve_kill();
-        shell("cksum $(cut -d ' ' -f 3 sums) | cmp - sums");
+        expect_blocks();
         start();
     }
     ck_assert_uint_eq(call_length(&client, "d", 0), 100);
@@ -465,6 +527,7 @@ START_TEST(test_last_use_by_reading_alone_outlives_a_restart)
         ck_assert_uint_lt(waited, 20000);
         pause_ms(20);
     }
+    pause_ms(1200); /* of the 2.5 s: without them both would have ended together */
     ck_assert_int_eq(call_status(&client, "read"), 200);
     serve_end();
 }
@@ -542,7 +605,9 @@ Suite *suite_blocks(void)
     TCase *tests = suite_cases(suite, "blocks", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_snapshots_and_the_journal_after_them_give_every_bit_back, 0,
                         (int)(sizeof models / sizeof models[0]));
-    tcase_add_test(tests, test_damaged_block_costs_the_sessions_that_have_it_and_no_others);
+    tcase_add_loop_test(tests, test_damaged_block_costs_the_sessions_that_have_it_and_no_others, 0,
+                        2);
+    tcase_add_test(tests, test_missing_file_of_blocks_costs_the_sessions_that_have_it);
     tcase_add_loop_test(tests, test_each_record_of_the_manifest_may_be_damaged_in_one_copy, 0,
                         NUM_HARMS);
     tcase_add_test(tests, test_record_damaged_in_both_copies_costs_its_session);
