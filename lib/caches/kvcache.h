@@ -145,8 +145,9 @@ void attn_block_change(struct attn_cache_pool *pool, struct attn_block *block, u
 bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block);
 void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block);
 
-/* Copies a block for a cache that is going to write to it.  The cache becomes the holder of the copy and leaves `block`, whose budget
- * of one holder it gives back.  After an error the cache still holds `block`.
+/* Copies a block for a cache that is going to write to it.  The cache becomes the holder of the
+ * copy and leaves `block`, whose budget of one holder it gives back.  After an error the cache
+ * still holds `block`.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
                                           struct attn_block *block);

@@ -1,9 +1,9 @@
 /* import.c: the bytes of a file become a cache.
  *
- * The bytes are not trusted.  Checks run in this order: the container (files/safetensors.h), the tensors
- * against the model, the checksum.  Only then are tokens copied, 64 at a time, and each number is
- * checked on the way.  The cache belongs to the import alone until it is complete, so a refused
- * file leaves nothing to undo. */
+ * The bytes are not trusted.  Checks run in this order: the container (files/safetensors.h), the
+ * tensors against the model, the checksum.  Only then are tokens copied, 64 at a time, and each
+ * number is checked on the way.  The cache belongs to the import alone until it is complete, so a
+ * refused file leaves nothing to undo. */
 #include <stdio.h>
 #include <string.h>
 

@@ -55,7 +55,8 @@ void srv_block_map_fini(struct srv_block_map *map);
 
 /* Gives an empty cache the blocks of an entry that is not lost; their slots count as taken.
  * Errors: ATTN_MALFORMED (a slot is not there, or the cache cannot have such blocks; the message
- * says which), ATTN_IO (a file exists and cannot be read), ATTN_POOL_FULL, ATTN_CACHE_FULL, ATTN_NO_MEMORY. */
+ * says which), ATTN_IO (a file exists and cannot be read), ATTN_POOL_FULL, ATTN_CACHE_FULL,
+ * ATTN_NO_MEMORY. */
 enum attn_status srv_blocks_restore(struct attn_cache *cache, struct srv_block_map *map,
                                     struct srv_slots *slots, const struct srv_manifest_entry *entry,
                                     struct attn_error *error);

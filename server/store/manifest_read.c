@@ -458,14 +458,13 @@ static void read_records(struct reading *r)
 enum srv_manifest_reading srv_manifest_read(struct srv_manifest_state *out, int directory,
                                             uint64_t generation, bool set_aside)
 {
-    char name[SRV_MANIFEST_NAME + sizeof SRV_SET_ASIDE];
+    char name[SRV_MANIFEST_NAME], whole[SRV_MANIFEST_NAME + sizeof SRV_SET_ASIDE];
     struct reading r = {.at = SRV_JOURNAL_HEAD, .sequence = 1, .state = out};
     *out = (struct srv_manifest_state){0};
     for (size_t i = 0; i < 2; i++) {
         srv_manifest_name(name, generation, i);
-        if (set_aside)
-            snprintf(name + strlen(name), sizeof SRV_SET_ASIDE, "%s", SRV_SET_ASIDE);
-        r.open[i] = srv_file_reader_open(&r.copies[i], directory, name);
+        snprintf(whole, sizeof whole, "%s%s", name, set_aside ? SRV_SET_ASIDE : "");
+        r.open[i] = srv_file_reader_open(&r.copies[i], directory, whole);
         if (!r.open[i] && errno != ENOENT) {
             r.error = errno;
             r.failed = i;

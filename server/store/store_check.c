@@ -46,7 +46,7 @@ static enum verdict check_blocks(struct checked *out, struct srv_file_reader *re
     return SOUND;
 }
 
-/* ---- Journals and manifests -------------------------------------------------------------------------------- */
+/* ---- Journals and manifests ------------------------------------------------------------------ */
 
 static const char *const type_names[] = {
     [SRV_RECORD_CREATE] = "create", [SRV_RECORD_FORK] = "fork",

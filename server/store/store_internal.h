@@ -196,8 +196,8 @@ bool srv_store_sync_old(struct srv_store *store);
 /* Brings the end of a journal that is `uncut` to the disk.  False with errno. */
 bool srv_store_cut_journal(struct srv_store *store);
 
-/* Brings journals and manifests that a start has read to the disk: a daemon that was killed may not have done so,
- * and clients see from now on what they say.  False with `unwritten`. */
+/* Brings journals and manifests that a start has read to the disk: a daemon that was killed may not
+ * have done so, and clients see from now on what they say.  False with `unwritten`. */
 bool srv_store_sync_files(struct srv_store *store, const struct srv_file files[], size_t count);
 
 /* Under `lock`: has the deletion of a session recorded before the next record, since it could not

@@ -119,7 +119,7 @@ static uint64_t newest_of(const struct srv_file files[], size_t count, bool with
     return newest;
 }
 
-/* Opens the files of blocks.  Those that manifests name which were set aside stay as they are. */
+/* Opens the files of blocks.  What manifests name that were set aside stays as it is. */
 static bool open_slots(struct srv_load *load)
 {
     struct srv_store *store = load->store;

@@ -60,7 +60,7 @@ static void make_again(struct srv_store *store)
                           files[i].make(store) ? "is there again" : "cannot be made again");
 }
 
-/* ---- Journals, manifests and blocks ------------------------------------------------------------ */
+/* ---- Journals, manifests and blocks ---------------------------------------------------------- */
 
 static bool has_file(const struct srv_file files[], size_t count, const char *name)
 {

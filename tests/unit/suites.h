@@ -15,6 +15,7 @@
     X(indexer)        \
     X(heads_over)     \
     X(store_gap)      \
+    X(store_history)  \
     X(store_disk)     \
     X(store_unread)   \
     X(own)            \

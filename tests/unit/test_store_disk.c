@@ -467,6 +467,24 @@ START_TEST(test_files_that_are_removed_in_use_cost_no_change_that_was_taken)
 }
 END_TEST
 
+START_TEST(test_files_that_are_removed_in_use_are_written_anew_where_snapshots_alone_are_kept)
+{
+    store_app_end(&app);
+    app.config.durability = SRV_DURABLE_SNAPSHOT;
+    store_app_begin(&app);
+    struct srv_session *a = store_app_session(&app, "a");
+    expect_row(a, 0, SRV_OK);
+    srv_session_put(a);
+    store_app_snapshot(&app);
+    store_app_shell(&app, _i == 0 ? "rm *.manifest *.copy" : "rm *.blocks");
+    store_app_await_snapshot(&app); /* that nobody has asked for */
+    store_app_take_snapshot(&app);
+    store_app_crash(&app);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 1);
+}
+END_TEST
+
 /* The lock of the directory holds where the file is gone, and that of the file where a build of
  * before has nothing else, or the file system has no locks of directories. */
 START_TEST(test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_file)
@@ -588,6 +606,9 @@ Suite *suite_store_disk(void)
         2);
     tcase_add_loop_test(tests, test_files_that_are_removed_in_use_cost_no_change_that_was_taken, 0,
                         2 * REMOVALS);
+    tcase_add_loop_test(
+        tests, test_files_that_are_removed_in_use_are_written_anew_where_snapshots_alone_are_kept,
+        0, 2);
     tcase_add_loop_test(
         tests, test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_file, 0, 2);
     tcase_add_loop_test(
