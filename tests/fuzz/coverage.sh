@@ -48,7 +48,7 @@ for parser in $parsers; do
         awk -v name="$parser.c" '/^ *-: *0:Source:/ { mine = index($0, "/" name) } mine')
     missed=$(grep -cE '^ *#####:' <<<"$text" || true)
     lines=$(grep -cE '^ *([0-9]+\*?|#####):' <<<"$text" || true)
-    grep -E '^ *#####:' <<<"$text" | sed "s/^ *#####: */$parser.c:/" >>"$out/missed.txt" || true
+    grep -E '^ *#####:' <<<"$text" | sed "s|^ *#####: *|$parser.c:|" >>"$out/missed.txt" || true
     printf 'fuzz-coverage: %-16s %5d of %5d lines\n' "$parser.c" $((lines - missed)) "$lines"
     reached=$((reached + lines - missed))
     all=$((all + lines))

@@ -4,7 +4,7 @@
  * POSIX promises what a completed sync covers and nothing else.  Of the rest each page of 4 KiB may
  * be there as it was after any of the writes to it, or not at all; a file's length may be any that
  * it had; each creation, renaming and removal that no sync of the directory covers may be there or
- * not. */
+ * not.  A write whose sync has failed may be missing for good: no later sync covers it. */
 #ifndef TESTS_POWER_DISK_H
 #define TESTS_POWER_DISK_H
 
@@ -50,6 +50,7 @@ struct disk {
     uint64_t count;
     const char **created; /* [files of the log]: the name that the file was created with, "" */
     uint64_t *named_at;   /* [files of the log]: index of its first renaming; 0 */
+    uint64_t *doubted_at; /* [count]: of a write, the index of the sync of it that failed; 0 */
     uint64_t
         *removed_at; /* [count]: of an unlink, the index from which PLANT_EARLY_UNLINK has it */
 };

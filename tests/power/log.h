@@ -25,13 +25,14 @@
 #define POWER_FIRST_FILE 2u
 
 enum power_kind {
-    POWER_CREATE,     /* bytes: the name; the file is new and empty */
-    POWER_WRITE,      /* bytes: the content at `at` */
-    POWER_SIZE,       /* the length becomes `at`: cut, or grown with zeros */
-    POWER_RENAME,     /* bytes: two names, each with its NUL */
-    POWER_UNLINK,     /* bytes: the name */
-    POWER_SYNC_BEGIN, /* fsync, fdatasync of `file`, or syncfs */
-    POWER_SYNC_END,   /* `at`: index of the entry that began it; only where it succeeded */
+    POWER_CREATE,      /* bytes: the name; the file is new and empty */
+    POWER_WRITE,       /* bytes: the content at `at` */
+    POWER_SIZE,        /* the length becomes `at`: cut, or grown with zeros */
+    POWER_RENAME,      /* bytes: two names, each with its NUL */
+    POWER_UNLINK,      /* bytes: the name */
+    POWER_SYNC_BEGIN,  /* fsync, fdatasync of `file`, or syncfs */
+    POWER_SYNC_END,    /* `at`: index of the entry that began it; only where it succeeded */
+    POWER_SYNC_FAILED, /* the same where it did not */
 };
 
 struct power_op {

@@ -258,8 +258,7 @@ static int sync_by(long number, int fd, uint32_t file)
     if (failing == 1)
         errno = EIO;
     pthread_mutex_lock(&lock);
-    if (result == 0)
-        add(POWER_SYNC_END, file, begin, NULL, 0);
+    add(result == 0 ? POWER_SYNC_END : POWER_SYNC_FAILED, file, begin, NULL, 0);
     pthread_mutex_unlock(&lock);
     return result;
 }

@@ -184,6 +184,7 @@ static const struct {
     {"a tail is overwritten in place", MISTAKE_IN_PLACE, PLANT_NOTHING},
     {"older manifests are removed first", MISTAKE_UNLINK, PLANT_NOTHING},
     {"the checksum is that of another block", MISTAKE_OTHER_SUM, PLANT_NOTHING},
+    {"blocks whose flush failed are flushed again", MISTAKE_RESYNC, PLANT_NOTHING},
     {"a manifest is renamed before its flush", MISTAKE_NONE, PLANT_NO_FILE_SYNC},
     {"later sections of a manifest are not flushed", MISTAKE_NONE, PLANT_NO_SECTION_SYNC},
     {"the directory is not flushed", MISTAKE_NONE, PLANT_NO_DIRECTORY_SYNC},

@@ -48,6 +48,7 @@ enum mistake {
     MISTAKE_IN_PLACE,   /* a block that has grown is written into its slot */
     MISTAKE_UNLINK,     /* the older manifest is removed before the section */
     MISTAKE_OTHER_SUM,  /* a block has the checksum of the one before */
+    MISTAKE_RESYNC,     /* blocks whose flush has failed are flushed again, not written again */
     MISTAKES
 };
 

@@ -249,7 +249,8 @@ static void make_moment(struct writer *writer)
     atomic_store(&writer->log->failing, below(writer, 4) == 0 ? 1 + (uint32_t)below(writer, 6) : 0);
     write_blocks(writer);
     if (writer->mistake != MISTAKE_NO_FLUSH && !srv_slots_sync(writer->slots)) {
-        release_blocks(writer, &before);
+        if (writer->mistake != MISTAKE_RESYNC)
+            release_blocks(writer, &before);
         return;
     }
     writer->history->moments[at].world = writer->world;
