@@ -1,4 +1,5 @@
 /* command_check.c: attnd --check. */
+#include "attn_limits.h"
 #include "main.h"
 
 #include <fcntl.h>

@@ -71,9 +71,9 @@ struct srv_session {
     uint64_t next_record; /* its number among the session's records */
 
     /* The store's, used by the engine thread. */
-    bool shares_blocks;       /* may share blocks: it was forked or is a fork; never cleared */
-    bool changed;             /* since the moment that its file holds */
-    uint64_t file_generation; /* of its file; 0: it has none */
+    uint64_t listed;    /* number of the moment that told what it is (store/manifest.h); 0: none */
+    uint64_t listed_ns; /* its last use, as told */
+    bool changed;       /* since that moment */
 
     /* Whether the cache has the numbers of its tokens: where not, its lengths and blocks are right
      * and nothing else may use it (store/store_reader.c).  Set by the store. */

@@ -1,4 +1,4 @@
-/* state_file.h: exported sessions and session files from the bytes of an input.
+/* state_file.h: exported sessions from the bytes of an input.
  *
  * The input is the header's text up to a NUL, followed by the data.  The header's length is put
  * before it and, if asked for, fingerprint and checksum are made right, so that the code after

@@ -8,7 +8,7 @@
 
 #include "attn_state.h"
 #include "dispatch_app.h"
-#include "store/session_notes.h"
+#include "session/notes.h"
 #include "suites.h"
 
 #define WIDTH 64

@@ -378,7 +378,7 @@ START_TEST(test_indexer_layers_follow_from_a_schedule)
     static const char text[] = DSA("10", ",\"index_topk_freq\":4,\"index_skip_topk_offset\":3");
     static const char layers[] = "FFFSSSFSSS";
     struct attn_config config;
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
     for (size_t i = 0; i < sizeof layers - 1; i++) {
         struct attn_layer_spec spec;
         attn_config_layer_spec(&spec, &config, i);
