@@ -10,8 +10,9 @@
 #   build/libattn.a     the library            lib/*/*.c; libattn.so of the same objects
 #   build/share/...     manual pages and such  made by config/install.mk, which installs all
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
-#   build/bench         attention, measured    tests/bench/*.c but the next two's
+#   build/bench         attention, measured    tests/bench/*.c but the next three's
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
+#   build/bench_store   a store's files        tests/bench/store.c
 #   build/bench_http    HTTP, measured         tests/bench/http_*.c, under tests/bench/http.sh
 #   build/mixed         decodes and attends    tests/load/mixed.c
 #   build/host/openapi_text  prints /openapi.json  server/openapi/*.c, on the machine that builds
@@ -32,6 +33,8 @@
 #   build/fault         calls that fail        tests/fault/main.c and what it needs
 #   build/power         power failures         tests/power/*.c, starts the daemon named by $ATTND
 #   build/recorder.so   what it does on disk   tests/power/recorder.c, preloaded there
+#   build/power_store   of slots, manifests    tests/power_store/*.c
+#   build/store_model   model of the store     tests/store_model/*.c, all that can happen
 #   build/attnd_fault   the daemon they fail in: its calls go through tests/fault/shim.c
 #   build/asan/...      the same, instrumented
 #
@@ -145,9 +148,11 @@ $(OBJ)/tests/framing/%.o: LOCAL += -Itests/http -Itests/catalogue
 $(OBJ)/tests/v2/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit -Itests/common
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
-$(OBJ)/tests/load/%.o: LOCAL =
+$(OBJ)/tests/power_store/%.o: LOCAL = -Iserver -Itests/common -Itests/power -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
+$(OBJ)/tests/load/%.o $(OBJ)/tests/store_model/%.o: LOCAL =
 $(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o $(OBJ)/tests/metrics/%.o: LOCAL = -Ilib -Itests/common -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(call objects_of,tests/bench/json.c): LOCAL = -Iserver $(call pkg_cflags,jansson)
+$(call objects_of,tests/bench/store.c): LOCAL = -Iserver
 $(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libmicrohttpd)
 
 # Kernels: only these files may use instructions beyond the baseline.  A branch that crosses or ends
@@ -207,10 +212,12 @@ POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
               $(call objects_of,tests/kill/mirror.c) \
               $(filter-out %/main.o %/suite_run.o %/marks.o,$(HTTP_OBJS))
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
+POWER_STORE_OBJS = $(call objects,tests/power_store/*.c) $(call objects_of,tests/power/disk.c tests/common/scratch.c tests/common/half.c)
+MODEL_OBJS  = $(call objects,tests/store_model/*.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
-BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
+BENCH_OBJS  = $(filter-out %/json.o %/store.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
 BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_TABLE_FLAGS =
@@ -222,7 +229,7 @@ BENCH_WEIGHTS_FLAGS =
         fuzz-coverage alone nice suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
-        bench-shard bench-stored bench-table bench-weights \
+        bench-shard bench-store bench-stored bench-table bench-weights \
         style layers presets models-md models-check docs docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -239,14 +246,15 @@ ON_ONE_MORE = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell expr $$(nproc) + 1))
 CHECKS = check-clients check-ui check-power check-fault check-corrupt check-kill check-sandbox \
          check-retry check-soak check-invariance check-overload check-framing check-v2 \
          check-openapi check-metrics check-image check-install check-kubernetes check-cluster \
-         check-arm64 check-bench check-published
+         check-arm64 check-bench check-published check-store-model \
+         check-power-store
 # Those of `alone`, which judge times or look at what catalogue and HTTP suite have recorded, and
 # those that only compute.
 CHECKS_ALONE = check-openapi check-cluster check-overload
-CHECKS_NICE = check-arm64 check-corrupt check-invariance
+CHECKS_NICE = check-arm64 check-corrupt check-invariance check-store-model
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
-                 recorder.so retry soak invariance overload framing v2 observe)
+                 recorder.so power_store store_model retry soak invariance overload framing v2 observe)
 
 run: | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@$(MAKE) --no-print-directory $(ON_ALL_CPUS) $(OUT)/attnd
@@ -374,6 +382,12 @@ check-power: $(OUT)/power $(OUT)/attnd ## 2,000 states of the disk after a power
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd RECORDED=build/attnd RECORDER=build/recorder.so \
 	    $(OUT)/power $(if $(QUICK),--quick) $(POWER_FLAGS)
 
+check-power-store: $(OUT)/power_store $(OUT)/recorder.so ## 2,000 states of the disk after a power failure for slots and manifests alone, with flushes that fail; QUICK=1: 120
+	$(Q)$(OUT)/power_store $(if $(QUICK),--quick)
+
+check-store-model: $(OUT)/store_model ## all that a small model of the store can do, power failures at each step, and planted mistakes; QUICK=1: less of it
+	$(Q)$(OUT)/store_model $(if $(QUICK),--quick)
+
 check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, of which requests are lost, come twice or late; QUICK=1: 10,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/retry $(if $(QUICK),--quick)
 
@@ -499,6 +513,9 @@ bench-load: $(OUT)/attnd ## from exec to ready with 1.2 GB of weights, cold and 
 	$(Q)/usr/bin/python3 tests/bench/load.py $(BENCH_LOAD_FLAGS)
 bench-stored: $(OUT)/attnd ## from exec to ready with the same weights in bf16 and in quantised forms; QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/stored.py $(BENCH_STORED_FLAGS)
+bench-store: $(OUT)/bench_store ## slot files and manifests beside plain transfers, by turns; BENCH_STORE_FLAGS="MIB TURNS", QUICK=1 is short
+	$(Q)mkdir -p $(OUT)/bench-store.d
+	$(Q)$(OUT)/bench_store $(OUT)/bench-store.d $(or $(BENCH_STORE_FLAGS),$(if $(QUICK),64 3,1024 9))
 bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, and quantised forms before it, with normal rows and with outlier channels
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/stored.py
@@ -590,14 +607,14 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
-$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/metrics/*.c): | build/deps/check
+$(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/power_store/*.c tests/metrics/*.c): | build/deps/check
 
 # /openapi.json: a program prints it from the tables that the daemon serves by, of which it links
 # those of OPENAPI_TABLES, without what their files need besides.  It runs on the machine that builds, so
 # neither ARCH nor VARIANT nor CC is for it.
 HOST_CC = gcc
 HOST_CFLAGS = -std=c11 -O1 -ffunction-sections -fdata-sections $(WARNINGS) $(WERROR)
-OPENAPI_TABLES = lib/kernels/stats.c $(addprefix server/,base/errors.c config/bounds.c \
+OPENAPI_TABLES = lib/kernels/stats.c lib/basics/widen.c $(addprefix server/,base/errors.c config/bounds.c \
                  api/sessions.c api/session_change.c api/session_batch.c wire/call_fields.c \
                  wire/tensor_binary.c wire/output_tensor.c)
 OPENAPI_OBJS = $(patsubst %.c,$(HOST)/%.o,$(filter-out %/routes.c,$(wildcard server/openapi/*.c)) $(OPENAPI_TABLES))
@@ -704,8 +721,8 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
 # tests/http/suite_run.c and tests/common/marks.c stand before libcheck's own.
-$(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
-$(addprefix $(OUT)/,unit http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_mark_point
+$(addprefix $(OUT)/,http_suite catalogue kill power power_store retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,unit http_suite catalogue kill power power_store retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_mark_point
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so $(OUT)/held_disk.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -736,6 +753,12 @@ $(OUT)/recorder.so: tests/power/recorder.c tests/power/log.h Makefile | build/de
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
 
+$(OUT)/power_store: $(POWER_STORE_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
+	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
+
+$(OUT)/store_model: $(MODEL_OBJS)
+	$(call link)
+
 $(OUT)/retry: $(RETRY_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
@@ -763,8 +786,8 @@ $(OUT)/fault: $(FAULT_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 # Calls of ours go through the shim by --wrap, those of libmicrohttpd because a copy of it names them
 # otherwise.
 WRAPPED = malloc calloc realloc aligned_alloc posix_memalign strdup free open openat opendir fdopendir \
-          fopen read pread write pwrite fsync fdatasync syncfs renameat pthread_create mmap ftruncate eventfd \
-          posix_fallocate socket dup mkdir flock close
+          fopen read pread write pwrite fsync fdatasync renameat pthread_create mmap ftruncate eventfd \
+          posix_fallocate fallocate socket dup mkdir flock close
 WRAPPED_HTTP = malloc calloc realloc strdup free mmap accept4 epoll_create1
 
 $(OBJ)/tests/fault/libmicrohttpd.a: Makefile | build/deps/check
@@ -782,6 +805,9 @@ $(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 
 $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
+
+$(OUT)/bench_store: $(OBJ)/tests/bench/store.o $(OBJ)/tests/bench/samples.o $(OBJ)/server.a $(OUT)/libattn.a
+	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/bench_json: $(OBJ)/tests/bench/json.o $(call objects_of,server/base/*.c server/wire/json.c server/wire/tensor_json.c) \
                    $(OUT)/libattn.a

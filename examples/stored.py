@@ -84,7 +84,7 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
 
 def times_scale(weight: Array, scale: Array, block: Optional[Sequence[int]]) -> Array:
     """An FP8 weight [out,in] times its scale: one, one for each output, or one for each block."""
-    if block is not None and scale.ndim == 2:
+    if block is not None and scale.ndim == 2 and scale.size > 1:
         for axis in (0, 1):
             scale = scale.repeat(block[axis], axis)
         scale = scale[:weight.shape[0], :weight.shape[1]]
@@ -133,12 +133,13 @@ def decode(config: Config, settings: Config, stored: Tensors) -> Tensors:
         raise ValueError(f"quantisation by {method or 'an unknown method'}"
                          f"{f' ({form})' if form else ''} is unknown here")
     block = block_of(settings)
+    absent = {"weight_scale_inv": settings.get("weight_block_size", (128, 128))}
     tensors = {name: array for name, array in stored.items() if array.dtype == numpy.float32}
     for name in stored:
         base, _, part = name.rpartition(".")
         if part in ("weight_scale_inv", "weight_scale") and base + ".weight" in tensors:
             tensors[base + ".weight"] = times_scale(
-                tensors[base + ".weight"], tensors.pop(name), block)
+                tensors[base + ".weight"], tensors.pop(name), block or absent.get(part))
         elif part == "qweight":
             parts = {end: stored[f"{base}.{end}"] for end in
                      ("qweight", "qzeros", "scales", "g_idx") if f"{base}.{end}" in stored}
@@ -338,6 +339,9 @@ def gguf_part(path: pathlib.Path) -> Tuple[Config, Tensors]:
         shape = reader.numbers("Q", reader.numbers("I")[0])[::-1]
         entries.append((name, shape, *reader.numbers("IQ")))
     align = facts.get("general.alignment", 32)
+    if not isinstance(align, int) or not 1 <= align <= 1 << 20 or align & align - 1:
+        raise ValueError(f"{path}: general.alignment is {align}, "
+                         f"wanted is a power of two up to {1 << 20}")
     base, tensors = -(-reader.at // align) * align, {}
     for name, shape, kind, offset in entries:
         if kind not in GGML:

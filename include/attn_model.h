@@ -137,7 +137,8 @@ struct attn_position_bias_spec {
     bool by_slot;        /* alibi: padding counts in distances, as in MPT; else tokens count */
     size_t buckets;      /* t5: `relative_attention_num_buckets` */
     size_t max_distance; /* t5: distances from here on share the last bucket */
-    bool bidirectional;  /* t5: keys after the query have half of the buckets */
+    bool bidirectional;  /* t5: keys after the query have half of the buckets; alibi: these too are
+                            less with their distance, -slope_h abs(s - t) */
 
     /* disentangled: S is `buckets`, HF's position_buckets, or max_distance where that is 0 and each
      * distance has a row of its own.  With x the row of distance i - j, 0 <= x < 2S, the score of

@@ -129,34 +129,53 @@ ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size
                                                   size_t count, const float *key,
                                                   const float *value, struct attn_error *error);
 
-/* ---- Tokens that come later ------------------------------------------------------------------
+/* ---- Blocks in a store -----------------------------------------------------------------------
  *
- * A cache may get its lengths and blocks first, and the numbers of its tokens later, for example
- * while other caches of the pool are in use.  Until attn_cache_filled says that all of a layer's
- * tokens are there, the cache may be measured, forked, frozen, truncated, lengthened and freed; its
- * tokens must not be read, and no step may use it. */
+ * A store may keep blocks elsewhere: a block remembers where, and how many of its first tokens
+ * stand there.  A block may be absent: its first tokens are in the store alone until they are
+ * filled in, and tokens after them may be appended meanwhile.  A cache with absent blocks may be
+ * measured, forked, frozen, truncated, appended to with attn_cache_write and freed; its tokens must
+ * not be read, and no step may use it. */
 
-/* Makes a layer `length` tokens long, no fewer than it has, without their numbers.  Where the layer
- * ends at a multiple of 64 tokens, it shares those of the first `blocks` blocks that `from` holds,
- * a cache of the same model and pool, until one is missing there; NULL: none.  That the tokens of
- * shared blocks are the same is the caller's to know.  After an error the cache may only be freed.
- * Errors: ATTN_NOT_FOUND (layer), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
-ATTN_MUST_CHECK enum attn_status attn_cache_lengthen(struct attn_cache *cache, size_t layer,
-                                                     size_t length, const struct attn_cache *from,
-                                                     size_t blocks, struct attn_error *error);
+/* A place in a store; the store alone knows what the numbers mean. */
+struct attn_stored {
+    uint64_t slot, sum, since;
+    uint32_t file;
+    uint32_t rows; /* tokens that the store has; 0: it has none */
+};
 
-/* Stores one token of a layer that was lengthened: key [G][D], value [G][Dv].  Tokens of a block
- * are given in their order; a token that is there already, through another cache that shares the
- * block, stays as it is.  One thread fills all caches that may share blocks; others may use filled
- * caches meanwhile.
- * Errors: ATTN_NOT_FOUND (layer), ATTN_INVALID (not the next token of its block), ATTN_OUT_OF_RANGE
- * (as attn_cache_write). */
-ATTN_MUST_CHECK enum attn_status attn_cache_fill(struct attn_cache *cache, size_t layer,
-                                                 size_t token, const float *key, const float *value,
-                                                 struct attn_error *error);
+/* The bytes of a block, which do not depend on the CPU: [*size]. */
+const void *attn_block_bytes_of(size_t *size, const struct attn_block *block);
 
-/* The first token of a lengthened layer that is still to be filled; its length where none is. */
-size_t attn_cache_filled(const struct attn_cache *cache, size_t layer);
+/* Where the store has the block.  Set by one thread, which has a frozen cache that holds the block,
+ * or before any step; tokens that are written to a block lower `rows`. */
+struct attn_stored attn_block_stored(const struct attn_block *block);
+void attn_block_set_stored(struct attn_block *block, const struct attn_stored *stored);
+
+/* First tokens of a block that are absent. */
+size_t attn_block_absent(const struct attn_block *block);
+
+/* Fills in the absent tokens of a block of such a layer from the block's bytes as they were stored.
+ * Other threads may use other blocks meanwhile. */
+struct attn_layer_spec;
+void attn_block_fill(struct attn_block *block, const struct attn_layer_spec *spec,
+                     const void *bytes);
+
+/* Appends a block to a layer whose length is a multiple of 64: `shared`, which another cache of the
+ * same model and pool has, or where that is NULL an absent one that stands at `stored`.  The layer
+ * then has `length` tokens, at most 64 more than before.  A layer that reads another's keys has no
+ * blocks: with both NULL it gets the length, whatever that is.
+ * Errors: ATTN_INVALID, ATTN_NOT_FOUND (layer), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_append_stored(struct attn_cache *cache, size_t layer,
+                                                          size_t length, struct attn_block *shared,
+                                                          const struct attn_stored *stored,
+                                                          struct attn_error *error);
+
+/* Has `dropped` called with each place that a block gives up, as it is freed or overwritten; NULL,
+ * as at first: nobody is called.  From any thread that uses caches, under the pool's lock. */
+void attn_cache_pool_set_dropped(struct attn_cache_pool *pool,
+                                 void (*dropped)(void *context, const struct attn_stored *place),
+                                 void *context);
 
 /* ---- Steps on record ------------------------------------------------------------------------ */
 
@@ -247,30 +266,9 @@ void attn_export_close(struct attn_export *state);
 ATTN_MUST_CHECK enum attn_status attn_import_open(struct attn_import **out, const void *bytes,
                                                   size_t size, struct attn_error *error);
 
-/* As attn_import_open, for the first `size` bytes of an open file, which is read in pieces: a file
- * of any length takes no more memory.  The descriptor stays the caller's and must stay open.  Every
- * later call on the import may fail with ATTN_IO too. */
-ATTN_MUST_CHECK enum attn_status attn_import_open_file(struct attn_import **out, int file,
-                                                       size_t size, struct attn_error *error);
-
 /* The value of a note, NULL where there is none; borrowed from the import.  A note is proved only
  * by the checksum, that is once attn_import_run has ended. */
 const char *attn_import_note(const struct attn_import *state, const char *name);
-
-/* Verifies the checksum of the whole file, for which no model is needed, in one call; notes are
- * proved afterwards.  Not to be followed by attn_import_run.
- * Cost: SHA-256 of the file, with 256 KiB of memory.
- * Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
-ATTN_MUST_CHECK enum attn_status attn_import_verify(struct attn_import *state,
-                                                    struct attn_error *error);
-
-/* Whether the first `size` bytes of an open file are such a file, with a right checksum, but of a
- * format of our name that this library does not read, such as one of a later version: the format is
- * copied to `out`.  False where that cannot be found out.
- * Cost: the header is read, and where its format is such a one the whole file. */
-#define ATTN_STATE_FORMAT 32                               /* with its NUL */
-#define ATTN_STATE_FORMATS "attn-cache-1 and attn-cache-2" /* that are read */
-bool attn_import_other_format(char out[ATTN_STATE_FORMAT], int file, size_t size);
 
 /* Memory that an empty cache of the model and attn_import_begin for it take, at most. */
 size_t attn_import_memory(const struct attn_model *model);
@@ -283,27 +281,8 @@ ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
 
-/* The same for a cache that has its lengths already, of which tokens come from the file: of layer i
- * those before ends[i] (of each layer of the model) that are still to be filled.  Errors: as
- * attn_import_begin, and ATTN_INVALID where the file does not have these tokens. */
-ATTN_MUST_CHECK enum attn_status attn_import_begin_fill(struct attn_import *state,
-                                                        struct attn_cache *cache,
-                                                        const size_t ends[],
-                                                        struct attn_error *error);
-
 /* attn_cache_bytes of the cache once the import is complete; after attn_import_begin. */
 size_t attn_import_cache_bytes(const struct attn_import *state);
-
-/* Has the cache that the import fills share those of the first `blocks` blocks of a layer that both
- * hold with `from`, a cache of the same pool that another import has filled and that stays as it is
- * until this import is closed.  As many blocks are shared as hold the same tokens in both caches,
- * which is verified; either cache may end within the last of them.  No bit of either depends on
- * sharing.  Nothing is shared with a cache of another model, or in a layer that is not resident.
- * Called again for a layer, with more blocks, it names the cache for those from there on.
- * After attn_import_begin, before attn_import_run.  Error: ATTN_NO_MEMORY. */
-ATTN_MUST_CHECK enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
-                                                          const struct attn_cache *from,
-                                                          size_t blocks, struct attn_error *error);
 
 /* Reads one more piece: first all bytes are summed up, then, once the checksum agrees, tokens are
  * copied into the cache, in both cases about `budget` bytes a call.  *more is true until the cache

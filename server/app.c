@@ -1,7 +1,7 @@
 /* app.c: what more than one program of the daemon's parts makes of them. */
 #include "app.h"
 
-static void wake_engine_owner(void *callback_context)
+static void wake_engine_thread(void *callback_context)
 {
     const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
@@ -24,7 +24,7 @@ struct srv_store_context srv_app_store_context(struct srv_app *app)
         .pool = app->pool,
         .metrics = app->metrics,
         .log = &app->log,
-        .wake_engine_owner = wake_engine_owner,
+        .wake_engine_thread = wake_engine_thread,
         .callback_context = app,
     };
 }

@@ -1,60 +1,13 @@
-/* command_check.c: attnd --check, and --help and --version: each prints a text and ends. */
+/* command_check.c: attnd --check. */
+#include "attn_limits.h"
 #include "main.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "api/endpoints.h"
 #include "http/tls.h"
 #include "ops/sandbox.h"
 #include "store/versions.h"
-
-#define TEXT_MAX ((size_t)1 << 20) /* bytes that a command prints at most */
-
-int srv_print_text(struct srv_buffer *text)
-{
-    bool printed = !text->failed && fwrite(text->data, 1, text->length, stdout) == text->length &&
-                   fflush(stdout) == 0;
-    srv_buffer_fini(text);
-    return printed ? 0 : 1;
-}
-
-int srv_command_help(void)
-{
-    struct srv_buffer text;
-    srv_buffer_init(&text, TEXT_MAX);
-    srv_config_help(&text);
-    if (srv_has_page)
-        srv_buffer_text(&text, "\nThe attention viewer is a page for a browser: http://HOST:PORT/, "
-                               "by default http://127.0.0.1:8080/.\n");
-    return srv_print_text(&text);
-}
-
-int srv_command_version(void)
-{
-    struct attn_engine *engine;
-    struct attn_engine_options options = {.threads = 1, .gemm = ATTN_GEMM_OPENBLAS};
-    struct attn_error error = {0};
-    if (attn_engine_open(&engine, &options, &error) != ATTN_OK) {
-        options.gemm = ATTN_GEMM_PACKED;
-        if (attn_engine_open(&engine, &options, &error) != ATTN_OK) {
-            fprintf(stderr, "attnd: %s\n", error.message);
-            return 1;
-        }
-    }
-    struct attn_engine_info info;
-    struct srv_buffer text;
-    attn_engine_describe(&info, engine);
-    srv_buffer_init(&text, TEXT_MAX);
-    srv_buffer_printf(&text,
-                      "attnd %s\nlibattn %s, %s kernels\nOpenBLAS core %s\nlibmicrohttpd %s\n",
-                      ATTN_VERSION, ATTN_VERSION, info.level_name,
-                      info.blas_core ? info.blas_core : "none", srv_http_library_version());
-    attn_engine_close(engine);
-    return srv_print_text(&text);
-}
-
-/* ---- --check --------------------------------------------------------------------------------- */
 
 /* The text that is printed, its subject, and the reason why this would not start. */
 struct check {
@@ -195,7 +148,7 @@ static void print_verdict(struct srv_buffer *out, const struct srv_config *confi
 {
     char url[SRV_URL_MAX];
     const bool kept = config->durability != SRV_DURABLE_NONE;
-    srv_print_url(url, config, (unsigned)config->port);
+    srv_config_print_url(url, config, (unsigned)config->port);
     srv_buffer_printf(out, "this configuration would start: %zu model%s on %s, sessions %s%s\n",
                       models, models == 1 ? "" : "s", url, kept ? "kept in " : "in memory alone",
                       kept ? config->state_dir : "");
@@ -206,7 +159,7 @@ int srv_command_check(struct srv_config *config)
     struct check check = {.config = config};
     struct srv_buffer *text = &check.text;
     struct srv_memory memory;
-    srv_buffer_init(text, TEXT_MAX);
+    srv_buffer_init(text, SRV_PRINTED_MAX);
     bool good = srv_models_open(&check.models, config, check.message, SRV_MESSAGE_MAX);
     bool fits = good && srv_memory_fit(&memory, config, &check.models, check.message);
     if (config->mode == SRV_RUN_CHECK) {
@@ -231,11 +184,4 @@ int srv_command_check(struct srv_config *config)
         fprintf(stderr, "attnd: this configuration would not start: %s\n", check.message);
     srv_models_close(&check.models);
     return srv_print_text(text) == 0 && good ? 0 : 1;
-}
-
-void srv_print_url(char out[SRV_URL_MAX], const struct srv_config *config, unsigned port)
-{
-    bool v6 = strchr(config->host, ':') != NULL;
-    snprintf(out, SRV_URL_MAX, "%s://%s%.48s%s:%u", config->tls_cert != NULL ? "https" : "http",
-             v6 ? "[" : "", config->host, v6 ? "]" : "", port);
 }

@@ -118,7 +118,7 @@ int srv_command_health(const struct srv_config *config)
     char url[SRV_URL_MAX], line[STATUS_LINE + 1] = "";
     const char *status = line + STATUS_CODE, *why;
     socklen_t length = address_of(&address, config->host, (unsigned)config->port);
-    srv_print_url(url, config, (unsigned)config->port);
+    srv_config_print_url(url, config, (unsigned)config->port);
     limit_time();
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, length) != 0)

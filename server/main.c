@@ -303,7 +303,7 @@ static bool restrict_files(struct srv_app *app, char *message)
 static void announce_ready(struct srv_app *app)
 {
     char url[SRV_URL_MAX];
-    srv_print_url(url, &app->config, srv_http_port(app->http));
+    srv_config_print_url(url, &app->config, srv_http_port(app->http));
     srv_log_event(&app->log, SRV_LOG_INFO, "ready", "%s, %zu models%s", url, app->models.count,
                   app->models.count == 0 ? ": attention without weights only" : "");
     srv_log_flush(&app->log); /* who waits for the next line finds all of the start in the log */

@@ -101,12 +101,8 @@ int srv_command_family(const char *family);
  * arguments or the configuration are wrong. */
 int srv_command_journal(int argc, char *const argv[]);
 
-/* Prints the text on standard output and frees it; returns the exit status. */
+/* command_help.c: prints the text on standard output and frees it; returns the exit status. */
+#define SRV_PRINTED_MAX ((size_t)1 << 20) /* bytes of such a text, at most */
 int srv_print_text(struct srv_buffer *text);
-
-/* Writes the http:// or https:// URL of the configured host and a port, an IPv6 host in
- * brackets. */
-#define SRV_URL_MAX 80
-void srv_print_url(char out[SRV_URL_MAX], const struct srv_config *config, unsigned port);
 
 #endif

@@ -14,7 +14,7 @@
 #include "config/config.h"
 #include "http/http.h"
 #include "session/weightless.h"
-#include "store/sharing.h"
+#include "store/blocks.h"
 #include "store/store.h"
 
 #define KIB ((size_t)1 << 10)
@@ -25,9 +25,9 @@
 #define THREAD_BYTES (512 * KIB)         /* a thread's stack and its arena of the allocator */
 #define CONNECTION_BYTES (4 * KIB)       /* libmicrohttpd's and ours, beside buffer and exchange */
 #define SESSION_BYTES (512)              /* entries of tables and lists, the allocator's overhead */
-#define SNAPSHOT_SESSION_BYTES (1 * KIB) /* a session's entries in a snapshot's lists of files */
+#define SNAPSHOT_SESSION_BYTES (1 * KIB) /* a session's entries in a snapshot's lists */
 #define STORE_BYTES (24 * MIB)   /* buffers of journals, the piece of a file being written */
-#define RESTORE_BYTES (24 * MIB) /* windows, where tokens stand (extents.h), which are unread */
+#define RESTORE_BYTES (24 * MIB) /* windows, runs of blocks that are read, which are unread */
 #define WRITER_BYTES (4 * MIB)   /* a piece of a file of weights */
 #define QUEUED_BYTES (8 * sizeof(void *)) /* a request in queues of scheduler and I/O workers */
 /* Bytes of address space. */
@@ -94,7 +94,7 @@ static void add_sessions(struct footprint *out, const struct srv_config *config,
     size_t session = cache_bytes + layers * sizeof(struct srv_last_step);
     /* A snapshot's copy has the same size, except for its list of blocks. */
     if (config->durability != SRV_DURABLE_NONE)
-        session += SNAPSHOT_SESSION_BYTES + session + layers * SRV_SHARE_BYTES;
+        session += SNAPSHOT_SESSION_BYTES + session + layers * sizeof(struct srv_manifest_layer);
     out->session = attn_max(out->session, session);
     out->num_blocks = attn_max(out->num_blocks, config->limits.cache_bytes / block_bytes + 1);
 }
@@ -158,10 +158,11 @@ static size_t count_adopted(const struct srv_config *config)
 /* Snapshots are written after the last session has been restored. */
 static size_t store_bytes(const struct srv_config *config, const struct footprint *all)
 {
-    /* The frozen lists of blocks, and the table that finds which sessions share them. */
+    /* The frozen lists of blocks, and which of them were written; where blocks stand. */
     size_t snapshot =
-        attn_add(STORE_BYTES, attn_mul(all->num_blocks, sizeof(void *) + SRV_SHARING_BYTES));
-    size_t restoring = attn_add(RESTORE_BYTES, all->tile);
+        attn_add(STORE_BYTES, attn_mul(all->num_blocks, sizeof(void *) + SRV_WRITTEN_BLOCK_BYTES));
+    size_t restoring = attn_add(attn_add(RESTORE_BYTES, all->tile),
+                                attn_mul(all->num_blocks, SRV_MAPPED_BLOCK_BYTES));
     return config->durability != SRV_DURABLE_NONE
                ? attn_mul(1 + count_adopted(config), attn_max(snapshot, restoring))
                : 0;
@@ -265,7 +266,7 @@ static bool fits(const struct srv_memory *memory)
 static void advise(struct srv_buffer *text, struct srv_config config,
                    const struct srv_models *models)
 {
-    const size_t count = sizeof reductions / sizeof reductions[0];
+    const size_t count = ATTN_COUNT(reductions);
     char flags[320] = "";
     struct srv_memory memory;
     add_up(&memory, &config, models);

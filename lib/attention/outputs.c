@@ -173,7 +173,7 @@ static enum attn_status copy_expanded(const struct attn_pass *pass, const struct
     enum attn_status status = ATTN_OK;
     for (; tile.first < c->keys && status == ATTN_OK; tile.first += ATTN_TILE) {
         tile.count = attn_min(c->keys - tile.first, ATTN_TILE);
-        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (size_t i = 0; i < ATTN_COUNT(rows); i++) {
             *rows[i] = attn_workspace_alloc(workspace, ATTN_TILE * widths[i], sizeof(float));
             status = *rows[i] != NULL ? status : ATTN_NO_MEMORY;
         }

@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "attention/forward.h"
-#include "basics/mem.h"
 #include "engine/rope.h"
 
 /* Components of a head from which on keys in pairs, padded to whole steps, take no more memory than

@@ -2,11 +2,12 @@
 #include "basics/mem.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "basics/status.h"
 
 static void *alloc_aligned(size_t count, size_t size, size_t align)
 {
@@ -122,17 +123,20 @@ void *attn_calloc(size_t count, size_t size)
     return memory;
 }
 
-void *attn_grow(void *array, size_t count, size_t *room, size_t size)
+void *attn_grow(void *array, size_t count, size_t *room, size_t size, struct attn_error *error)
 {
+    const size_t more = attn_add(2 * *room, 64);
     if (count < *room)
         return array;
-    void *larger = attn_alloc(attn_add(2 * *room, 64), size);
-    if (larger == NULL)
+    void *larger = attn_alloc(more, size);
+    if (larger == NULL) {
+        attn_fail_memory(error, attn_mul(more, size));
         return NULL;
+    }
     if (count > 0)
         memcpy(larger, array, count * size);
     attn_free(array);
-    *room = 2 * *room + 64;
+    *room = more;
     return larger;
 }
 

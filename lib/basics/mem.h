@@ -37,12 +37,16 @@ void *attn_alloc(size_t count, size_t size);
 void *attn_calloc(size_t count, size_t size); /* the same, zeroed */
 void attn_free(void *memory);                 /* takes NULL */
 
-/* Room for one more after `count` of the elements of `array`: the array, or a larger copy in its
- * place, *room being how many it holds; NULL, with nothing changed, where memory is short. */
-void *attn_grow(void *array, size_t count, size_t *room, size_t size);
+struct attn_error;
 
-/* As attn_alloc, for large arrays that are streamed through again and again: in huge pages where
- * the system gives them, which need few address translations. */
+/* Room for one more after `count` of the elements of `array`: the array, or a larger copy in its
+ * place, *room being how many it holds; NULL, with nothing changed but the error, where memory is
+ * short. */
+void *attn_grow(void *array, size_t count, size_t *room, size_t size, struct attn_error *error);
+
+/* As attn_alloc, in huge pages where the system gives them: for large arrays that are streamed
+ * through again and again, which then need few address translations, and for those that are mapped
+ * anew for each request, since a page of 4 KiB costs more to map and unmap than to fill. */
 void *attn_alloc_huge(size_t count, size_t size);
 
 #define ATTN_HUGE_PAGE ((size_t)2 << 20)

@@ -27,7 +27,7 @@ static const char *const names[] = {
 const char *attn_status_name(enum attn_status status)
 {
     size_t i = (size_t)status;
-    return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
+    return i < ATTN_COUNT(names) ? names[i] : "unknown";
 }
 
 /* A message is one printable line, also where it quotes names out of files. */

@@ -33,3 +33,11 @@ bool attn_all_finite(const float *x, size_t n)
         seen |= (attn_float_to_bits(x[i]) & 0x7f800000u) + 0x00800000u;
     return seen >> 31 == 0;
 }
+
+size_t attn_first_non_finite(const float *x, size_t n)
+{
+    size_t i = attn_all_finite(x, n) ? n : 0;
+    while (i < n && attn_all_finite(&x[i], 1))
+        i++;
+    return i;
+}

@@ -16,4 +16,7 @@ bool attn_widen_bf16(float *restrict out, const uint16_t *restrict in, size_t n)
 /* True if all n floats are finite. */
 bool attn_all_finite(const float *x, size_t n);
 
+/* The index of the first of n floats that is not finite; n without one. */
+size_t attn_first_non_finite(const float *x, size_t n);
+
 #endif

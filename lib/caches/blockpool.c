@@ -40,6 +40,8 @@ struct attn_cache_pool {
     size_t idle;        /* bytes of idle blocks */
     size_t num_sizes;
     struct free_lists sizes[MAX_SIZES];
+    void (*dropped)(void *context, const struct attn_stored *place); /* NULL: nobody is told */
+    void *context;
 };
 
 /* ---- Slabs ---- */
@@ -184,6 +186,16 @@ size_t attn_cache_pool_used(const struct attn_cache_pool *pool)
 
 size_t attn_cache_pool_budget(const struct attn_cache_pool *pool) { return pool->budget; }
 
+void attn_cache_pool_set_dropped(struct attn_cache_pool *pool,
+                                 void (*dropped)(void *context, const struct attn_stored *place),
+                                 void *context)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->dropped = dropped;
+    pool->context = context;
+    pthread_mutex_unlock(&pool->lock);
+}
+
 /* Whether `bytes` more are within the budget. */
 static bool has_room(const struct attn_cache_pool *pool, size_t bytes)
 {
@@ -242,14 +254,32 @@ static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_
     if (lists != NULL)
         lists->live++;
     (*out)->holders = 1;
-    (*out)->tokens = 0;
+    (*out)->absent = 0;
     atomic_store(&(*out)->references, 1);
     return ATTN_OK;
+}
+
+/* Tells the store that the block's place there is needed no more. */
+static void drop_place(const struct attn_cache_pool *pool, struct attn_block *block)
+{
+    if (block->stored.rows > 0 && pool->dropped != NULL)
+        pool->dropped(pool->context, &block->stored);
+    block->stored = (struct attn_stored){0};
+}
+
+void attn_block_change(struct attn_cache_pool *pool, struct attn_block *block, unsigned rows)
+{
+    block->absent = block->absent < rows ? block->absent : rows;
+    if (rows == 0)
+        drop_place(pool, block);
+    else if (block->stored.rows > rows)
+        block->stored.rows = rows;
 }
 
 /* Frees a block without references.  The caller holds the lock. */
 static void free_locked(struct attn_cache_pool *pool, struct attn_block *block)
 {
+    drop_place(pool, block);
     atomic_fetch_sub(&pool->used, block->bytes);
     block->slab->live--;
     if (block->slab->is_unlisted) {
@@ -320,7 +350,7 @@ void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *b
 }
 
 enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
-                                          struct attn_block *block, bool content)
+                                          struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);
     size_t released = holder_bytes(block);
@@ -333,8 +363,7 @@ enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_c
     pthread_mutex_unlock(&pool->lock);
     if (status != ATTN_OK)
         return status;
-    if (content)
-        memcpy((*out)->data, block->data, block->bytes);
+    memcpy((*out)->data, block->data, block->bytes);
     attn_block_unref(pool, block);
     return ATTN_OK;
 }

@@ -199,18 +199,21 @@ bool attn_cache_claim(struct attn_cache *cache)
 }
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
-/* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, or is
- * filled in later, so this needs no undo. */
+/* Replaces the shared ones among the blocks before `end` that tokens from `position` on are written
+ * to by copies.  The content stays the same, so this needs no undo. */
 static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
-                                    size_t first, size_t end, bool content)
+                                    size_t position, size_t end)
 {
+    const size_t first = position / ATTN_TILE - atomic_load(&l->first);
     for (size_t i = first; i < end; i++) {
         struct attn_block *shared = l->blocks[i];
         if (atomic_load(&shared->references) == 1) {
-            shared->tokens = 0;
+            attn_block_change(pool, shared, i == first ? position % ATTN_TILE : 0);
             continue;
         }
-        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared, content);
+        if (shared->absent > 0)
+            return ATTN_INVALID;
+        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared);
         if (status != ATTN_OK)
             return status;
     }
@@ -221,14 +224,16 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
 static enum attn_status fail_blocks(const struct attn_cache *cache, enum attn_status status,
                                     size_t bytes, struct attn_error *error)
 {
+    if (status == ATTN_INVALID)
+        return attn_fail(error, status, NULL, "a block that is to be copied is not in memory");
     if (status != ATTN_POOL_FULL)
         return attn_fail_memory(error, bytes);
     return attn_fail(error, ATTN_POOL_FULL, NULL, "the cache pool's budget of %zu bytes is used up",
                      attn_cache_pool_budget(cache->pool));
 }
 
-enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
-                                        size_t rows, bool content, struct attn_error *error)
+enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
+                                    size_t rows, struct attn_error *error)
 {
     struct cache_layer *l = layer_of(cache, layer);
     size_t end = position + rows, before = l->reserved;
@@ -245,8 +250,7 @@ enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, 
         l->reserved += status == ATTN_OK;
     }
     if (status == ATTN_OK)
-        status = copy_shared(cache->pool, l, position / ATTN_TILE - atomic_load(&l->first),
-                             attn_min(before, count), content);
+        status = copy_shared(cache->pool, l, position, attn_min(before, count));
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#include "attn.h"
+#include "attn_state.h"
 #include "basics/mem.h"
 #include "basics/tile.h"
 
@@ -27,8 +27,8 @@ struct attn_block {
     size_t bytes;                /* of data */
     atomic_uint references;      /* holders, frozen copies and other lists */
     unsigned holders;            /* caches; under the pool's lock */
-    unsigned tokens;             /* put by imports (states/import.c) or filled in later
-                                     (fill.c); 0 once a step writes here */
+    unsigned absent;             /* first tokens that are only in the store (stored.c) */
+    struct attn_stored stored;   /* and where the store has the block; rows 0: nowhere */
     unsigned char *data;         /* aligned to ATTN_ALIGN */
     struct attn_slab *slab;      /* the slab of which it is a piece */
 };
@@ -66,44 +66,16 @@ enum attn_status attn_cache_check_source(const struct attn_cache *cache, size_t 
                                          struct attn_error *error);
 
 /* Makes slots [position, position + rows) writable, position being at most the length: allocates
- * blocks, and replaces shared ones by copies; without `content`, which is filled in later
- * (fill.c), only their places.  On an error nothing has changed.
+ * blocks, and replaces shared ones by copies.  On an error nothing has changed.
  * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY; ATTN_INVALID (the layer that this one
- * reads does not have these tokens). */
-enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
-                                        size_t rows, bool content, struct attn_error *error);
-
-static inline enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer,
-                                                  size_t position, size_t rows,
-                                                  struct attn_error *error)
-{
-    return attn_cache_reserve_for(cache, layer, position, rows, true, error);
-}
+ * reads does not have these tokens, or a block that is to be copied is absent). */
+enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
+                                    size_t rows, struct attn_error *error);
 
 /* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot; false where one of the
  * numbers is beyond what kv_dtype can hold.  Several threads may put different slots. */
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value);
-
-/* Whether the numbers of tokens, key [G][count][D] and value [G][count][Dv], are within what a
- * cache of the layer gives back (attn_tile_largest).  Error: ATTN_OUT_OF_RANGE. */
-enum attn_status attn_cache_check_rows(const struct attn_layer_spec *spec, size_t count,
-                                       const float *key, const float *value,
-                                       struct attn_error *error);
-
-/* Appends `count` tokens to reserved slots, key [G][count][D], value [G][count][Dv], and publishes
- * them, or gives back what was reserved.  The first `there` of these slots hold their tokens
- * already.
- * Error: ATTN_OUT_OF_RANGE. */
-enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
-                                     size_t there, const float *key, const float *value,
-                                     struct attn_error *error);
-
-/* attn_cache_fill of tokens [first, first + count): key [G][count][D], value [G][count][Dv].
- * Errors: as attn_cache_fill, and ATTN_NO_MEMORY. */
-enum attn_status attn_cache_fill_rows(struct attn_cache *cache, size_t layer, size_t first,
-                                      size_t count, const float *key, const float *value,
-                                      struct attn_error *error);
 
 /* Makes the list of a layer's blocks long enough for `tokens`, so that appending them does not grow
  * it again.
@@ -164,17 +136,21 @@ size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens, boo
 enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_pool *pool,
                                   size_t bytes);
 
+/* Says that tokens from `rows` on are about to be written to the block, which has one reference:
+ * the store has those before. */
+void attn_block_change(struct attn_cache_pool *pool, struct attn_block *block, unsigned rows);
+
 /* Adds a cache to the holders of a block; false where the budget has no room for it.  The second
  * call removes a holder. */
 bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block);
 void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block);
 
-/* Copies a block for a cache that is going to write to it; without `content`, which is filled in
- * later, only the place.  The cache becomes the holder of the copy and leaves `block`, whose budget
- * of one holder it gives back.  After an error the cache still holds `block`.
+/* Copies a block for a cache that is going to write to it.  The cache becomes the holder of the
+ * copy and leaves `block`, whose budget of one holder it gives back.  After an error the cache
+ * still holds `block`.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
-                                          struct attn_block *block, bool content);
+                                          struct attn_block *block);
 
 /* Adds a reference that takes nothing of the budget, for a list that is not a cache's.  The second
  * call drops one. */

@@ -97,15 +97,24 @@ bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const f
 
 /* ---- Appending ---- */
 
-enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
-                                     size_t there, const float *key, const float *value,
-                                     struct attn_error *error)
+enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,
+                                  const float *key, const float *value, struct attn_error *error)
 {
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
+    if (spec == NULL)
+        return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
     const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-    const size_t length = attn_cache_length(cache, layer);
+    const size_t length = attn_cache_length(cache, layer), rows = count * sizes.heads;
+    const float limit = attn_tile_largest(spec->kv_dtype);
+    enum attn_status status = attn_check_magnitudes(key, rows * sizes.key, limit, "key", error);
+    if (status == ATTN_OK)
+        status = attn_check_magnitudes(value, rows * sizes.value, limit, "value", error);
+    if (status == ATTN_OK)
+        status = attn_cache_reserve(cache, layer, length, count, error);
+    if (status != ATTN_OK)
+        return status;
     bool fits = true;
-    for (size_t i = there; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct token token = {key + i * sizes.key, value + i * sizes.value, count * sizes.key,
                                     count * sizes.value};
         fits = put_token(cache, layer, length + i, token) && fits;
@@ -117,33 +126,6 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
     }
     attn_cache_publish(cache, layer, length + count);
     return ATTN_OK;
-}
-
-enum attn_status attn_cache_check_rows(const struct attn_layer_spec *spec, size_t count,
-                                       const float *key, const float *value,
-                                       struct attn_error *error)
-{
-    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-    const size_t rows = count * sizes.heads;
-    const float limit = attn_tile_largest(spec->kv_dtype);
-    enum attn_status status = attn_check_magnitudes(key, rows * sizes.key, limit, "key", error);
-    if (status == ATTN_OK)
-        status = attn_check_magnitudes(value, rows * sizes.value, limit, "value", error);
-    return status;
-}
-
-enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,
-                                  const float *key, const float *value, struct attn_error *error)
-{
-    const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
-    if (spec == NULL)
-        return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    enum attn_status status = attn_cache_check_rows(spec, count, key, value, error);
-    if (status == ATTN_OK)
-        status = attn_cache_reserve(cache, layer, attn_cache_length(cache, layer), count, error);
-    if (status != ATTN_OK)
-        return status;
-    return attn_cache_put_rows(cache, layer, count, 0, key, value, error);
 }
 
 /* ---- Reading ---- */

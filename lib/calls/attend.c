@@ -105,7 +105,7 @@ static enum attn_status check(const struct attend *call, struct attn_error *erro
                          "this layer's keys come from rows of width %zu and its values of %zu, so "
                          "both have to be given",
                          spec->key_size, spec->value_size);
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(inputs); i++)
         if ((i == 0 || inputs[i].rows != NULL) &&
             attn_input_check(call->engine, inputs[i].rows,
                              a->batch * inputs[i].count * inputs[i].width, inputs[i].name,

@@ -41,8 +41,9 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
                ? ATTN_OK
                : attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                            "%zu tokens: this layer has full attention up to %zu; longer sequences "
-                           "attend otherwise (to blocks chosen at random, by the length of the "
-                           "call, or without rows for their distances), which is not supported",
+                           "attend otherwise (to blocks chosen at random, to keys that an earlier "
+                           "layer's indexer chose, by the length of the call, or without rows for "
+                           "their distances), which is not supported",
                            keys, spec->max_tokens);
 }
 

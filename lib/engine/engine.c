@@ -20,7 +20,7 @@ const char *attn_gemm_mode_name(enum attn_gemm_mode mode)
         [ATTN_GEMM_OPENBLAS] = "openblas",
     };
     size_t i = (size_t)mode;
-    return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
+    return i < ATTN_COUNT(names) ? names[i] : "unknown";
 }
 
 bool attn_engine_uses_openblas(const struct attn_engine_options *options)

@@ -25,15 +25,16 @@
 
 struct attn_position_bias {
     enum attn_position_bias_type type;
-    bool bfloat16; /* alibi: as the specification says */
-    bool by_slot;  /* alibi: as the specification says */
-    float scale;   /* alibi: factor of slope * position where bfloat16, else part of the slopes */
-    float *slopes; /* alibi: [H] */
-    float *table;  /* t5: [H][2*reach + 1] by key - query + reach, clamped to [0, 2*reach]; grid:
+    bool bfloat16;  /* alibi: as the specification says */
+    bool by_slot;   /* alibi: as the specification says */
+    bool both_ways; /* alibi: bidirectional */
+    float scale;    /* alibi: factor of slope * position where bfloat16, else part of the slopes */
+    float *slopes;  /* alibi: [H] */
+    float *table;   /* t5: [H][2*reach + 1] by key - query + reach, clamped to [0, 2*reach]; grid:
                       [H][rows] */
-    size_t reach;  /* t5; of grid the rows of the table */
-    size_t grid;   /* grid: W */
-    float gate;    /* t5: factor of the table; 1 but for a query of a gated layer */
+    size_t reach;   /* t5; of grid the rows of the table */
+    size_t grid;    /* grid: W */
+    float gate;     /* t5: factor of the table; 1 but for a query of a gated layer */
 };
 
 /* Checks a specification against its bounds.  Errors: ATTN_OUT_OF_RANGE. */

@@ -26,6 +26,7 @@ static enum attn_status init_alibi(struct attn_position_bias *out,
     size_t c = 1;
     out->bfloat16 = bias->bfloat16;
     out->by_slot = bias->by_slot;
+    out->both_ways = bias->bidirectional;
     out->scale = (float)bias->scale;
     out->slopes = attn_alloc(heads, sizeof(float));
     if (out->slopes == NULL)
@@ -218,6 +219,9 @@ static void add_run(float *scores, const struct attn_position_bias *bias, size_t
         const float slope = bias->slopes[h], own = slope_bfloat16(slope, query);
         for (size_t j = 0; j < n; j++)
             scores[j] += bias->scale * (slope_bfloat16(slope, keys[j]) - own);
+    } else if (bias->both_ways) {
+        for (size_t j = 0; j < n; j++)
+            scores[j] -= bias->slopes[h] * fabsf((float)(keys[j] - query));
     } else {
         for (size_t j = 0; j < n; j++)
             scores[j] += bias->slopes[h] * (float)(keys[j] - query);

@@ -1,9 +1,9 @@
 /* range.c: whether numbers are within their bounds, on all threads of an engine. */
 #include <float.h>
-#include <math.h>
 #include <stdatomic.h>
 
 #include "basics/status.h"
+#include "basics/widen.h"
 #include "engine/engine.h"
 
 #define WITHIN_FLOATS ((size_t)32 << 10) /* of one task: some microseconds */
@@ -37,8 +37,6 @@ enum attn_status attn_input_check(struct attn_engine *engine, const float *x, si
 {
     if (attn_engine_all_within(engine, x, n, FLT_MAX))
         return ATTN_OK;
-    size_t i = 0;
-    while (i + 1 < n && isfinite(x[i]))
-        i++;
-    return attn_fail(error, ATTN_NON_FINITE, param, "%s is not finite at element %zu", param, i);
+    return attn_fail(error, ATTN_NON_FINITE, param, "%s is not finite at element %zu", param,
+                     attn_first_non_finite(x, n));
 }

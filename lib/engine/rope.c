@@ -258,7 +258,7 @@ enum attn_status attn_rope_check(const struct attn_rope_spec *spec, size_t head_
         return attn_fail(error, ATTN_OUT_OF_RANGE, "head_dim",
                          "rotary width is %zu, needs to be even and at most head_dim %zu",
                          spec->dim, head_dim);
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(fields); i++) {
         const struct field *field = &fields[i];
         double value = *(const double *)((const char *)spec + field->offset);
         if ((field->types & 1u << spec->type) != 0 &&

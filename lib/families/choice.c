@@ -3,6 +3,7 @@
 #include "families/spec.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "attn_json.h"
@@ -97,17 +98,49 @@ json_t *attn_config_object(const json_t *object, const char *name)
  * none, and the path of its key. */
 static json_t *find_inner(const json_t *object, const char **path)
 {
-    static const char *const paths[] = {"text_config", "llm_config", "language_config",
-                                        "language_model", "thinker_config.text_config"};
-    const json_t *thinker = json_object_get(object, "thinker_config");
+    static const char *const paths[] = {"text_config",
+                                        "llm_config",
+                                        "language_config",
+                                        "language_model",
+                                        "thinker_config.text_config",
+                                        "vlm_config.text_config",
+                                        "backbone_config"};
     json_t *inner = NULL;
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0] && inner == NULL; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(paths) && inner == NULL; i++) {
         const char *dot = strchr(paths[i], '.');
+        char outer[16];
         *path = paths[i];
-        inner =
-            dot == NULL ? attn_config_object(object, *path) : attn_config_object(thinker, dot + 1);
+        snprintf(outer, sizeof outer, "%.*s", dot != NULL ? (int)(dot - *path) : 0, *path);
+        inner = dot == NULL ? attn_config_object(object, *path)
+                            : attn_config_object(json_object_get(object, outer), dot + 1);
     }
     return inner;
+}
+
+bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
+{
+    static const char *const parts[] = {"model.language_model.",
+                                        "language_model.",
+                                        "model.text_model.",
+                                        "language.",
+                                        "thinker.",
+                                        "backbone.",
+                                        "vlm.model.language_model.",
+                                        "vlm.language_model.",
+                                        "vlm.",
+                                        ""};
+    const char *const *own = config->family->prefixes;
+    const size_t num_parts = sizeof parts / sizeof parts[0];
+    size_t count = 0;
+    while (own[count] != NULL)
+        count++;
+    if (i >= count * (config->is_wrapped ? num_parts : 1))
+        return false;
+    if (config->is_wrapped) /* the family's last prefix first: published names often have none */
+        snprintf(out, ATTN_PREFIX_MAX, "%s%s", parts[i / count], own[count - 1 - i % count]);
+    else
+        snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
+    return true;
 }
 
 /* Finds the family of a text model that a configuration of an unknown type has inside. */
@@ -116,10 +149,17 @@ static enum attn_status find_wrapped(struct attn_choice *out, const json_t *obje
 {
     const char *path;
     json_t *inner = find_inner(object, &path);
+    const json_t *latents = json_object_get(inner, "use_mla");
     const char *subtype = json_string_value(json_object_get(inner, "model_type"));
+    if (json_is_false(latents) && (subtype == NULL || strcmp(subtype, "deepseek_v2") == 0)) {
+        subtype = "deepseek"; /* DeepSeek-OCR: the class of DeepSeek V2 has both forms */
+        json_object_del(inner, "architectures");
+    }
     if (subtype == NULL)
         return ATTN_OK;
     const struct attn_family *known = attn_family_find(subtype, NULL, NULL);
+    if ((known == NULL || known->subconfig != NULL) && strcmp(path, "backbone_config") == 0)
+        return ATTN_OK; /* the whole is no better known */
     if (known == NULL || known->subconfig != NULL)
         return attn_fail(error, ATTN_UNSUPPORTED, path, "%s: model_type '%.64s' is not supported",
                          path, subtype);
@@ -166,7 +206,7 @@ static size_t stem_length(const char *name)
 {
     static const char *const ends[] = {"For", "Model", "LMHead", "With"};
     size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(ends); i++) {
         const char *at = strstr(name, ends[i]);
         if (at != NULL && (size_t)(at - name) < length)
             length = (size_t)(at - name);
@@ -229,11 +269,24 @@ static enum attn_status check_class(const struct attn_family *family, const char
 
 /* ---- The family ---- */
 
-/* Names the supported model_type that is nearest; a family's name in replies counts too. */
+/* Says why a type that is known is not supported, or names the nearest that is, of which a family's
+ * name in replies counts too. */
 static enum attn_status fail_type(const char *type, struct attn_error *error)
 {
+    static const struct {
+        const char *types, *why;
+    } known[] = {
+        {"deepseek_v4", "its layers attend to keys that are made of several tokens each"},
+        {"phi3small", "its layers attend to blocks of a pattern of each head"},
+        {"donut-swin maskformer-swin swin swin2sr swinv2", "it attends within windows of patches"},
+        {"falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7 xlstm", "it has no attention by softmax"},
+    };
     const char *names[2 * MOST_FAMILIES], *nearest = NULL;
     size_t count = 0;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (attn_hf_names_have(known[i].types, type))
+            return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
+                             "model_type: \"%s\" is not supported: %s", type, known[i].why);
     while (count < MOST_FAMILIES && attn_family_at(count) != NULL) {
         names[2 * count] = attn_family_at(count)->model_type;
         names[2 * count + 1] = attn_family_at(count)->name;
@@ -270,7 +323,7 @@ static enum attn_status check_direction(const json_t *object, const json_t *sett
         const char *key;
         json_type both_ways;
     } keys[] = {{"is_causal", JSON_FALSE}, {"use_bidirectional_attention", JSON_TRUE}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && settings != object; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(keys) && settings != object; i++) {
         const json_t *value = json_object_get(object, keys[i].key);
         if (value != NULL && json_typeof(value) == keys[i].both_ways &&
             !json_equal(value, json_object_get(settings, keys[i].key)))

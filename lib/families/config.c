@@ -324,6 +324,7 @@ static bool read_key(struct attn_reader *reader, const struct attn_hf_key *key, 
         [ATTN_CONFIG_LAYER_TYPES] = attn_read_list,
         [ATTN_CONFIG_LAYER_RUNS] = attn_read_runs,
         [ATTN_CONFIG_LAYER_LETTERS] = attn_read_letters,
+        [ATTN_CONFIG_LAYER_BLOCKS] = attn_read_blocks,
         [ATTN_CONFIG_FULL_LAYERS] = attn_read_list,
         [ATTN_CONFIG_PERIOD] = read_period,
         [ATTN_CONFIG_ROPE_LAYERS] = attn_read_list,
@@ -476,20 +477,21 @@ static bool read_settings(struct attn_reader *reader, json_t *object, json_t *se
     return read_object(reader, settings) && (second == NULL || read_object(reader, second));
 }
 
-enum attn_status attn_config_read_with(struct attn_config *out,
-                                       const struct attn_config_options *options, const char *text,
-                                       size_t length, struct attn_error *error)
+enum attn_status attn_config_read(struct attn_config *out, const struct attn_config_options *given,
+                                  const char *text, size_t length, struct attn_error *error)
 {
+    const struct attn_config_options options =
+        given != NULL ? *given : (struct attn_config_options){.family = NULL};
     json_t *object;
     enum attn_status status = attn_config_parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
-    struct attn_choice choice = {.family = options->family, .settings = object};
+    struct attn_choice choice = {.family = options.family, .settings = object};
     if (choice.family == NULL)
-        status = attn_config_choose(&choice, object, options->stack, error);
+        status = attn_config_choose(&choice, object, options.stack, error);
     if (status == ATTN_OK) {
         struct attn_reader reader = {.r = {.config = out, .error = error},
-                                     .ignored = options->ignore_keys};
+                                     .ignored = options.ignore_keys};
         const struct attn_family *family = choice.family;
         *out = (struct attn_config){
             .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};
@@ -504,12 +506,4 @@ enum attn_status attn_config_read_with(struct attn_config *out,
     }
     json_decref(object);
     return status;
-}
-
-enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
-                                  const char *stack, const char *text, size_t length,
-                                  struct attn_error *error)
-{
-    const struct attn_config_options options = {.family = family, .stack = stack};
-    return attn_config_read_with(out, &options, text, length, error);
 }

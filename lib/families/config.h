@@ -28,12 +28,13 @@ struct attn_config {
     bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
     double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
     size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
+    size_t sharers[ATTN_MAX_LAYERS];     /* query heads of a key/value head; 0: as in all */
     size_t windows[ATTN_MAX_LAYERS];     /* where hf.num_layer_windows */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
 
-/* How a configuration is read. */
+/* How a configuration is read; NULL: as with none of these. */
 struct attn_config_options {
     const struct attn_family *family; /* NULL: that of its model_type and of `stack` */
     const char *stack;                /* NULL: the one of its class, or the default one */
@@ -44,12 +45,9 @@ struct attn_config_options {
  * name, in error->param; so is one of ignore_keys that changes what some family computes.
  * Errors: ATTN_MALFORMED (not JSON; a value missing, of the wrong type, or two that contradict each
  * other), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED, ATTN_NO_MEMORY. */
-enum attn_status attn_config_read_with(struct attn_config *out,
-                                       const struct attn_config_options *options, const char *text,
-                                       size_t length, struct attn_error *error);
-enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
-                                  const char *stack, const char *text, size_t length,
-                                  struct attn_error *error);
+enum attn_status attn_config_read(struct attn_config *out,
+                                  const struct attn_config_options *options, const char *text,
+                                  size_t length, struct attn_error *error);
 
 /* The i-th prefix of tensor names, '*' in it being an index; false after the last.  Inside a model
  * of several the names have that of the part before those of the family. */
@@ -60,7 +58,10 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
 /* Whether layer `layer`, which must exist, is attention of this stack. */
-bool attn_config_attends(const struct attn_config *config, size_t layer);
+static inline bool attn_config_attends(const struct attn_config *config, size_t layer)
+{
+    return config->types[layer] < ATTN_LAYER_LINEAR;
+}
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows
  * from the configuration. */

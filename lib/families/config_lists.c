@@ -18,10 +18,10 @@ static bool set_type(struct attn_reader *reader, const struct attn_hf_key *key, 
     return true;
 }
 
-/* Whether a key of layers' types has 1 for sliding layers and 0 for others. */
-static bool is_sliding_flags(const struct attn_hf_key *key)
+/* Whether a key of layers' types has numbers, 0 and 1, in place of names. */
+static bool is_numbers(const struct attn_hf_key *key)
 {
-    return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
+    return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && strchr(key->only, '0');
 }
 
 /* Lists, by kind of key: a text for errors, and the type of the elements. */
@@ -42,7 +42,7 @@ static const struct list {
 
 static const struct list *list_of(const struct attn_hf_key *key)
 {
-    return &lists[is_sliding_flags(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
+    return &lists[is_numbers(key) ? ATTN_CONFIG_ROPE_LAYERS : key->kind];
 }
 
 /* Checks that a window is even, as Hugging Face's class does. */
@@ -62,7 +62,7 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
     const double number = json_number_value(element);
     const struct list *list = list_of(key);
     if ((list->type == JSON_REAL ? !json_is_number(element) : json_typeof(element) != list->type) ||
-        (list->max > 0 && (number < 0 || number > (double)list->max)))
+        (list->max > 0 && (number < key->min || number > (double)list->max)))
         return attn_refuse_type(reader, key->name, list->text);
     switch (key->kind) {
     case ATTN_CONFIG_FACTORS:
@@ -82,18 +82,16 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
         config->rotates[i] = number == 1;
         return true;
     case ATTN_CONFIG_FULL_LAYERS:
-        config->is_listed[(size_t)number] = true;
+        config->is_listed[(size_t)(number - key->min)] = true;
         return true;
     case ATTN_CONFIG_MLP_TYPES:
         config->dense[i] = strcmp(text, "dense") == 0;
         return config->dense[i] || strcmp(text, "sparse") == 0 ||
                attn_refuse_value(reader, key->name, element);
     default:
-        return set_type(reader, key, i,
-                        !is_sliding_flags(key) ? attn_layer_type_find(config->family, key, text)
-                        : number == 1          ? ATTN_LAYER_SLIDING
-                                               : ATTN_LAYER_FULL,
-                        element);
+        if (is_numbers(key))
+            text = number == 1 ? "1" : "0";
+        return set_type(reader, key, i, attn_layer_type_find(config->family, key, text), element);
     }
 }
 
@@ -103,7 +101,7 @@ bool attn_read_list(struct attn_reader *reader, const struct attn_hf_key *key, c
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || is_sliding_flags(key);
+    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || is_numbers(key);
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
@@ -174,6 +172,38 @@ bool attn_read_letters(struct attn_reader *reader, const struct attn_hf_key *key
             type++;
         if (!set_type(reader, key, i, type, value))
             return false;
+    }
+    return attn_set_field(reader, key, &count);
+}
+
+/* Reads an object of each layer, nemotron-nas': whether the layer attends, and how many query heads
+ * share a key/value head. */
+bool attn_read_blocks(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value)
+{
+    static const char *const without[] = {"sparsify", "num_sink_tokens", "unshifted_sink",
+                                          "use_prefill_window_in_sink_attention", "window_length"};
+    const size_t count = json_array_size(value);
+    if (count == 0 || count > ATTN_MAX_LAYERS)
+        return attn_refuse_type(reader, key->name, "a list of an object for each layer");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *own = json_object_get(json_array_get(value, i), "attention");
+        const json_int_t heads = json_integer_value(json_object_get(own, "n_heads_in_group"));
+        const bool absent = json_is_true(json_object_get(own, "no_op")) ||
+                            json_is_true(json_object_get(own, "replace_with_linear"));
+        if (!absent && (heads < 1 || heads > ATTN_MAX_HEADS))
+            return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                                   ": n_heads_in_group of layer %zu must be 1 to %d", i,
+                                   ATTN_MAX_HEADS);
+        for (size_t k = 0; k < sizeof without / sizeof without[0] && !absent; k++)
+            if (json_is_true(json_object_get(own, without[k])) ||
+                json_is_number(json_object_get(own, without[k])) ||
+                json_is_object(json_object_get(own, without[k])))
+                return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name,
+                                       ": %s of layer %zu is not supported", without[k], i);
+        if (!set_type(reader, key, i, absent ? ATTN_LAYER_MLP : ATTN_LAYER_FULL, value))
+            return false;
+        reader->r.config->sharers[i] = absent ? 0 : (size_t)heads;
     }
     return attn_set_field(reader, key, &count);
 }

@@ -34,6 +34,8 @@ bool attn_read_cross_layers(struct attn_reader *reader, const struct attn_hf_key
 bool attn_read_runs(struct attn_reader *reader, const struct attn_hf_key *key, const json_t *value);
 bool attn_read_letters(struct attn_reader *reader, const struct attn_hf_key *key,
                        const json_t *value);
+bool attn_read_blocks(struct attn_reader *reader, const struct attn_hf_key *key,
+                      const json_t *value);
 bool attn_read_terms(struct attn_reader *reader, const struct attn_hf_key *key,
                      const json_t *value);
 bool attn_read_windows(struct attn_reader *reader, const struct attn_hf_key *key,

@@ -42,6 +42,58 @@ ROW(arcee, LLAMA("arcee"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS),
 ROW(jais2, LLAMA("jais2"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS),
     DEFAULTS(CAUSAL, .bias = true, ROPE(10000)));
 
+/* The text models of Aria, CSM and Emu3; MiniCPM, XVERSE, Orion and the first DeepSeek MoE, by the
+ * code that is published with them. */
+#define PLAIN(type, keys, ...) \
+    LLAMA(type), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, keys), DEFAULTS(CAUSAL, __VA_ARGS__)
+
+ROW(aria_text,
+    PLAIN("aria_text", IGNORED("moe_num_experts moe_num_shared_experts moe_topk"), ROPE(10000)));
+ROW(emu3_text_model,
+    PLAIN("emu3_text_model", IGNORED("boi_token_id eoi_token_id"), .num_kv_heads = 8, ROPE(1e6)));
+ROW(minicpm,
+    PLAIN("minicpm", IGNORED("dim_model_base mup_denominator scale_depth scale_emb"), ROPE(10000)));
+ROW(xverse, PLAIN("xverse", IGNORED("max_tokenizer_truncation"), ROPE(10000)));
+ROW(orion, PLAIN("orion", IGNORED("tokenizer_class"), ROPE(10000)));
+ROW(deepseek, LLAMA("deepseek"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_mla", "false"),
+         IGNORED("aux_loss_alpha kv_lora_rank lm_head q_lora_rank qk_nope_head_dim "
+                 "qk_rope_head_dim rm_head seq_aux v_head_dim")),
+    DEFAULTS(CAUSAL, ROPE(10000)));
+ROW(csm, FAMILY("csm"), PREFIXES("backbone_model.", ""), .tensors = attn_llama_tensors,
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS,
+         IGNORED("audio_eos_token_id audio_token_id codebook_eos_token_id codebook_pad_token_id "
+                 "codec_config depth_decoder_config num_codebooks text_vocab_size "
+                 "tie_codebooks_embeddings")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, ROPE(500000)));
+
+/* Ling: q, k and v in one tensor, and norms of heads by key. */
+static const struct attn_hf_key bailing_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, NORM_EPS, PARTIAL, FLAG("use_qkv_bias", bias),
+             FIXED("use_bias", "false"), FLAG("use_qk_norm", qk_norm),
+             IGNORED("embedding_dropout moe_router_enable_expert_bias "
+                     "moe_router_enable_routed_scaling moe_router_enable_shared_expert "
+                     "moe_shared_expert_intermediate_size mtp_loss_scaling_factor multi_gate "
+                     "norm_head norm_softmax output_dropout rotary_dim router_dtype router_type "
+                     "score_function use_rmsnorm"));
+
+#define BAILING                                                       \
+    .unbiased = ATTN_PROJ_O,                                          \
+    TENSORS(FUSED("layers.*.attention.", "query_key_value", "dense"), \
+            NORM("layers.*.attention.query_layernorm", Q),            \
+            NORM("layers.*.attention.key_layernorm", K)),             \
+    .keys = bailing_keys, DEFAULTS(CAUSAL, .norm_eps = 1e-6, ROPE(10000))
+
+ROW(bailing_moe, DECODER("bailing_moe"), BAILING);
+ROW(bailing_moe_v2, DECODER("bailing_moe_v2"), BAILING);
+
+ROW(hy_v3, NORMED("hy_v3"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FIXED("qk_norm", "true"),
+         IGNORED("expert_hidden_dim moe_router_enable_expert_bias moe_router_use_sigmoid "
+                 "route_norm router_scaling_factor")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-5,
+             ROPE(11158840)));
+
 ROW(solar_open, LLAMA("solar_open"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_qk_norm", "false")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, ROPE(1e6)));
@@ -196,6 +248,18 @@ static const struct attn_hf_key glm4v_moe_keys[] =
 ROW(glm4v_moe, NESTED("glm4v_moe", "glm4v_moe_text"), GLM4V_MOE);
 ROW(glm4v_moe_text, DECODER("glm4v_moe_text"), GLM4V_MOE);
 
+/* All of each head rotates, in neighbouring pairs or in halves. */
+#define GLM_SEES(without, ...)                                                     \
+    .keys = glm4v_keys, MROPE, .unbiased = without, .tensors = attn_llama_tensors, \
+    DEFAULTS(CAUSAL, __VA_ARGS__)
+#define GLM_OCR GLM_SEES(ATTN_PROJ_ALL, .num_kv_heads = 8, ROPE(10000, .interleaved = true))
+#define GLM_IMAGE GLM_SEES(ATTN_PROJ_O, .num_kv_heads = 2, .bias = true, ROPE(10000))
+
+ROW(glm_ocr, NESTED("glm_ocr", "glm_ocr_text"), GLM_OCR);
+ROW(glm_ocr_text, DECODER("glm_ocr_text"), GLM_OCR);
+ROW(glm_image, NESTED("glm_image", "glm_image_text"), GLM_IMAGE);
+ROW(glm_image_text, DECODER("glm_image_text"), GLM_IMAGE);
+
 /* rotary_dim of each head rotate; one norm over all heads; softmax attention in every layer. */
 ROW(minimax_m2, NORMED("minimax_m2"), .unbiased = ATTN_PROJ_ALL, .note = "`rotary_dim` counts",
     KEYS(DECODER_KEYS, HEAD_DIM, NORM_EPS, SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM), PARTIAL,
@@ -294,6 +358,24 @@ ROW(ernie4_5_moe, LLAMA("ernie4_5_moe"),
                  "moe_layer_start_index moe_norm_min moe_num_experts moe_num_shared_experts "
                  "moe_use_aux_free")),
     DEFAULTS(CAUSAL, .num_kv_heads = 4, ROPE(500000, .interleaved = true)));
+
+/* Positions of images are rows of their own; where they agree, the same pairs rotate. */
+#define ERNIE_VL                                                                            \
+    .tensors = attn_llama_tensors, MROPE,                                                   \
+    KEYS(ERNIE_KEYS, IGNORED("moe_k moe_norm_min moe_num_experts moe_num_shared_experts")), \
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, ROPE(500000, .interleaved = true))
+#define PADDLE_OCR                                                                          \
+    .tensors = attn_llama_tensors, MROPE,                                                   \
+    KEYS(ERNIE_KEYS, IGNORED("ignored_index image_token_id rope_is_neox_style use_3d_rope " \
+                             "use_flash_attention video_token_id vision_config "            \
+                             "vision_end_token_id vision_start_token_id "                   \
+                             "weight_share_add_bias")),                                     \
+    DEFAULTS(CAUSAL, .num_kv_heads = 2, .head_dim = 128, ROPE(500000))
+
+ROW(ernie4_5_vl_moe, NESTED("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), ERNIE_VL);
+ROW(ernie4_5_vl_moe_text, DECODER("ernie4_5_vl_moe_text"), ERNIE_VL);
+ROW(paddleocr_vl, NESTED("paddleocr_vl", "paddleocr_vl_text"), PADDLE_OCR);
+ROW(paddleocr_vl_text, DECODER("paddleocr_vl_text"), PADDLE_OCR);
 
 /* q, k, v in one tensor, by key/value head. */
 ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv", "wo")),
@@ -486,6 +568,20 @@ static const struct attn_hf_key deepseek_v3_keys[] =
 ROW(deepseek_v3, LATENT("deepseek_v3", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));
 
+/* One layer in four, without positions; the others are KDA. */
+ROW(kimi_linear, LATENT("kimi_linear", latent_tensors),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, LATENT_SIZES,
+         SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM),
+         SIZE("model_max_length", max_position, MAX_POSITION), OBJECT("linear_attn_config"),
+         FIELD("linear_attn_config.full_attn_layers", FULL_LAYERS, listed_layers, 1, 0),
+         FIXED("mla_use_nope", "true"), FIXED("mla_use_output_gate", "false"), NO_ROPE,
+         IGNORED("head_dim linear_attn_config.head_dim linear_attn_config.kda_layers "
+                 "linear_attn_config.num_heads linear_attn_config.short_conv_kernel_size "
+                 "moe_renormalize moe_router_activation_func num_expert_group "
+                 "num_experts_per_token use_grouped_topk")),
+    DEFAULTS(CAUSAL, .kv_lora_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64,
+             .value_head_dim = 128, .other_type = ATTN_LAYER_LINEAR));
+
 ROW(kimi_k2, LATENT("kimi_k2", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(50000)));
 
@@ -505,29 +601,22 @@ ROW(deepseek_v32, INDEXED("deepseek_v32"),
     DEFAULTS(DEEPSEEK, .rope_gathered = true, .index_heads = 64, .index_head_dim = 128,
              .index_topk = 2048, ROPE(10000)));
 
-/* All layers attend alike, whatever layer_types calls them. */
-#define OF_SHARED \
-    "layers that take part with the keys which an earlier layer's indexer chose are not computed"
-
-ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"),
+/* layer_types has one name for all layers. */
+ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"), .note = "`shared` layers up to `index_topk` tokens",
     KEYS(DEEPSEEK_KEYS, INDEXER_SIZES, FLAG("rope_interleave", rope_gathered),
          FLAG("indexer_rope_interleave", index_interleaved),
-         {.name = "indexer_types",
-          .kind = ATTN_CONFIG_FIXED,
-          .only = "\"full\"",
-          .min = 1,
-          .remedy = OF_SHARED},
-         {.name = "index_topk_freq", .kind = ATTN_CONFIG_FIXED, .only = "1", .remedy = OF_SHARED},
+         LAYER_TYPES_AS("indexer_types", "full shared"),
+         FIELD("index_skip_topk_offset", INTEGER, index_offset, 0, ATTN_MAX_LAYERS),
+         FIELD("index_topk_freq", INTEGER, index_freq, 0, ATTN_MAX_LAYERS),
          {.name = "index_topk_pattern",
           .kind = ATTN_CONFIG_FIXED,
           .only = "null",
-          .remedy = OF_SHARED},
-         IGNORED("index_share_for_mtp_iteration index_skip_topk_offset layer_types "
-                 "mlp_layer_types moe_router_dtype")),
-    DEFAULTS(CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 2048, .qk_nope_head_dim = 192,
-             .qk_rope_head_dim = 64, .value_head_dim = 256, .rope_gathered = true,
-             .index_heads = 32, .index_head_dim = 128, .index_topk = 2048,
-             .index_interleaved = true, ROPE(10000)));
+          .remedy = "say the same by indexer_types"},
+         IGNORED("index_share_for_mtp_iteration layer_types mlp_layer_types moe_router_dtype")),
+    DEFAULTS(CAUSAL, .other_type = ATTN_LAYER_SHARED, .index_offset = 2, .kv_lora_rank = 512,
+             .q_lora_rank = 2048, .qk_nope_head_dim = 192, .qk_rope_head_dim = 64,
+             .value_head_dim = 256, .rope_gathered = true, .index_heads = 32, .index_head_dim = 128,
+             .index_topk = 2048, .index_interleaved = true, ROPE(10000)));
 
 ROW(axk1, LATENT("axk1", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));

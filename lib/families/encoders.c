@@ -6,10 +6,13 @@
 
 static const struct attn_hf_key bert_keys[] = KEY_LIST(
     SIZES, POSITIONS, FLAG("is_decoder", is_causal),
-    NAME("position_embedding_type", relative_positions, "relative_key relative_key_query absolute"),
-    IGNORED("concat_input embedding_size enable_cls enable_pronunciation enable_shape "
+    NAME("position_embedding_type", relative_positions,
+         "relative_key relative_key_query absolute alibi"),
+    IGNORED("concat_input emb_pooler embedding_size enable_cls enable_pronunciation enable_shape "
+            "feed_forward_type fusion_hidden_size fusion_num_hidden_layers learn_encoder "
             "max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
-            "max_xpath_tag_unit_embeddings pronunciation_embed_dim pronunciation_vocab_size "
+            "max_xpath_tag_unit_embeddings model_max_length pooler_fn project_dim projection_dim "
+            "projection_hidden_act pronunciation_embed_dim pronunciation_vocab_size "
             "shape_embed_dim shape_vocab_size subs_pad_id summary_last_dropout tag_pad_id "
             "task_type_vocab_size use_task_id xpath_unit_hidden_size"));
 
@@ -22,7 +25,7 @@ static const struct attn_family_tensor bert_tensors[] =
 #define NAMED_AS_BERT(type, prefix) FAMILY(type), PREFIXES(prefix, ""), .tensors = bert_tensors
 #define BERT(type, prefix) NAMED_AS_BERT(type, prefix), .keys = bert_keys, DEFAULTS(ENCODER)
 
-ROW(bert, BERT("bert", "bert."));
+ROW(bert, BERT("bert", "bert."), .note = "ALiBi by key: Jina v2");
 ROW(roberta, BERT("roberta", "roberta."));
 ROW(xlm_roberta, BERT("xlm-roberta", "roberta."));
 ROW(camembert, BERT("camembert", "roberta."));
@@ -37,6 +40,30 @@ ROW(roberta_prelayernorm, BERT("roberta-prelayernorm", "roberta_prelayernorm."))
 ROW(roc_bert, BERT("roc_bert", "roc_bert."));
 ROW(splinter, BERT("splinter", "splinter."));
 ROW(xlm_roberta_xl, BERT("xlm-roberta-xl", "roberta."));
+
+ROW(dpr, FAMILY("dpr"), .tensors = bert_tensors, .keys = bert_keys, DEFAULTS(ENCODER),
+    PREFIXES("question_encoder.bert_model.", "ctx_encoder.bert_model.",
+             "span_predictor.encoder.bert_model."));
+
+/* Tables, and regions of images, are embedded before the layers. */
+#define EMBEDS(type, prefix, keys)                                             \
+    NAMED_AS_BERT(type, prefix),                                               \
+        KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal),                  \
+             FIXED("position_embedding_type", "\"absolute\""), IGNORED(keys)), \
+        DEFAULTS(ENCODER)
+
+ROW(tapas, EMBEDS("tapas", "tapas.",
+                  "aggregation_labels aggregation_loss_weight aggregation_temperature "
+                  "allow_empty_column_selection answer_loss_cutoff answer_loss_importance "
+                  "average_approximation_function average_logits_per_cell "
+                  "cell_selection_preference disable_per_token_loss huber_loss_delta "
+                  "init_cell_selection_weights_to_zero max_num_columns max_num_rows "
+                  "no_aggregation_label_index num_aggregation_labels positive_label_weight "
+                  "positive_weight reset_position_index_per_cell select_one_column "
+                  "softmax_temperature temperature type_vocab_sizes use_answer_as_supervision "
+                  "use_gumbel_for_aggregation use_gumbel_for_cells use_normalized_answer_loss"));
+ROW(visual_bert, EMBEDS("visual_bert", "visual_bert.",
+                        "bypass_transformer special_visual_initialize visual_embedding_dim"));
 
 ROW(rembert, NAMED_AS_BERT("rembert", "rembert."),
     KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
@@ -173,20 +200,42 @@ ROW(flaubert, XLM("flaubert"));
 
 /* One layer in three sees everything, the others both sides of a window.  Positions rotate,
  * whatever position_embedding_type says. */
+#define MODERNBERT_IGNORED                                                              \
+    IGNORED("classifier_activation classifier_bias classifier_pooling decoder_bias "    \
+            "deterministic_flash_attn embedding_dropout initializer_cutoff_factor "     \
+            "mlp_dropout norm_bias norm_eps position_embedding_type reference_compile " \
+            "repad_logits_with_grad sparse_pred_ignore_index sparse_prediction")
+#define MODERNBERT_KEYS                                                                      \
+    SIZES, POSITIONS, ATTENTION_BIAS, SIZE("local_attention", sliding_window, MAX_POSITION), \
+        FULL_PERIOD("global_attn_every_n_layers"), LAYER_TYPES,                              \
+        NUMBER("global_rope_theta", rope.theta, 1, MAX_THETA),                               \
+        NUMBER("local_rope_theta", sliding_rope.theta, 1, MAX_THETA), ROPE_OBJECTS,          \
+        MODERNBERT_IGNORED
+#define MODERNBERT                                                                            \
+    SLIDES, .half_window = true, .sliding_window = 128, .full_period = 3, .full_first = true, \
+            .rope_by_type = true, ROPE(160000),                                               \
+            .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}
+
+/* sliding_window follows from local_attention. */
+ROW(modernbert_decoder, DECODER("modernbert-decoder"),
+    TENSORS(MAPS("layers.*.attn.", "q_proj", "k_proj", "v_proj", "Wo")),
+    KEYS(MODERNBERT_KEYS, IGNORED("sliding_window")), DEFAULTS(CAUSAL, MODERNBERT));
+
 ROW(modernbert, DECODER("modernbert"),
     TENSORS(WEIGHT("layers.*.attn.Wqkv", QKV), WEIGHT("layers.*.attn.Wo", O),
             BIAS("layers.*.attn.Wqkv", QKV), BIAS("layers.*.attn.Wo", O)),
-    KEYS(SIZES, POSITIONS, ATTENTION_BIAS, SIZE("local_attention", sliding_window, MAX_POSITION),
-         FULL_PERIOD("global_attn_every_n_layers"), LAYER_TYPES,
-         NUMBER("global_rope_theta", rope.theta, 1, MAX_THETA),
-         NUMBER("local_rope_theta", sliding_rope.theta, 1, MAX_THETA), ROPE_OBJECTS,
-         IGNORED("classifier_activation classifier_bias classifier_pooling decoder_bias "
-                 "deterministic_flash_attn embedding_dropout initializer_cutoff_factor "
-                 "mlp_dropout norm_bias norm_eps position_embedding_type reference_compile "
-                 "repad_logits_with_grad sparse_pred_ignore_index sparse_prediction")),
-    DEFAULTS(.scale_attn_weights = true, SLIDES, .half_window = true, .sliding_window = 128,
-             .full_period = 3, .full_first = true, .rope_by_type = true, ROPE(160000),
-             .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
+    KEYS(MODERNBERT_KEYS), DEFAULTS(.scale_attn_weights = true, MODERNBERT));
+
+/* gpt-oss in both directions, every layer with a window, of sliding_window tokens on each side. */
+ROW(openai_privacy_filter, DECODER("openai_privacy_filter"),
+    TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "sinks", Q, SINKS)),
+    KEYS(DECODER_SIZES, ATTENTION_BIAS, WINDOW, THETA, ROPE_OBJECTS,
+         IGNORED("initial_context_length swiglu_limit")),
+    DEFAULTS(.scale_attn_weights = true, .num_kv_heads = 2, .head_dim = 64, .bias = true,
+             .sinks = true, .max_position = 131072, SLIDES, .sliding_window = 128,
+             .closed_window = true,
+             .rope = {ROPE_OF(YARN, 150000, .factor = 32, .original_max_position = 4096,
+                              .beta_fast = 32, .beta_slow = 1, .interleaved = true)}));
 
 /* deberta: q, k and v of each head in one tensor, biases of q and v beside it. */
 #define POSITION_MAP(path, of)                                  \
@@ -230,17 +279,17 @@ static const struct attn_hf_key vit_keys[] = KEY_LIST(
     SIZES, FLAG("qkv_bias", bias),
     IGNORED("add_projection apply_layernorm auxiliary_loss auxiliary_loss_weight "
             "backbone_featmap_shape backbone_out_indices bbox_cost bbox_loss_coefficient "
-            "class_cost decoder_hidden_size decoder_intermediate_size "
-            "decoder_num_attention_heads decoder_num_hidden_layers drop_path_rate encoder_stride "
-            "eos_coefficient frequency_stride fusion_hidden_size giou_cost "
-            "giou_loss_coefficient head_in_index image_size is_hybrid layerscale_value "
-            "mask_ratio mlp_ratio neck_hidden_sizes neck_ignore_stages norm_pix_loss "
-            "num_channels num_detection_tokens num_frames num_mel_bins num_register_tokens "
-            "out_features out_indices patch_size pooler_act pooler_output_size readout_type "
-            "reassemble_factors reshape_hidden_states semantic_classifier_dropout "
-            "semantic_loss_ignore_index stage_names time_stride tubelet_size "
-            "use_auxiliary_head use_batch_norm_in_fusion_residual use_bias_in_fusion_residual "
-            "use_mask_token use_mid_position_embeddings use_swiglu_ffn"));
+            "class_cost decoder_hidden_size decoder_intermediate_size decoder_num_attention_heads "
+            "decoder_num_hidden_layers drop_path_rate encoder_stride eos_coefficient "
+            "frequency_stride fusion_hidden_size giou_cost giou_loss_coefficient head_in_index "
+            "image_size is_hybrid layerscale_value mask_ratio mlp_ratio neck_hidden_sizes "
+            "neck_ignore_stages norm_pix_loss num_channels num_detection_tokens num_experts "
+            "num_frames num_mel_bins num_register_tokens out_features out_indices part_features "
+            "patch_size pooler_act pooler_output_size readout_type reassemble_factors "
+            "reshape_hidden_states semantic_classifier_dropout semantic_loss_ignore_index "
+            "stage_names time_stride tubelet_size use_auxiliary_head "
+            "use_batch_norm_in_fusion_residual use_bias_in_fusion_residual use_mask_token "
+            "use_mean_pooling use_mid_position_embeddings use_swiglu_ffn"));
 
 static const struct attn_family_tensor vit_tensors[] = TENSOR_LIST(
     MAPS(BERT_LAYER, "attention.query", "attention.key", "attention.value", "output.dense"));
@@ -252,7 +301,7 @@ static const struct attn_family_tensor vit_tensors[] = TENSOR_LIST(
 ROW(vit, VIT("vit", "vit."));
 ROW(ast, VIT("audio-spectrogram-transformer", "audio_spectrogram_transformer."));
 ROW(deit, VIT("deit", "deit."));
-ROW(dinov2, VIT("dinov2", "dinov2."));
+ROW(dinov2, VIT("dinov2", "dinov2."), INNER(768, 12, 12, 0));
 ROW(dinov2_with_registers, VIT("dinov2_with_registers", "dinov2_with_registers."));
 ROW(dpt, VIT("dpt", "dpt."));
 ROW(ijepa, VIT("ijepa", "ijepa."));
@@ -260,6 +309,21 @@ ROW(vit_mae, VIT("vit_mae", "vit."));
 ROW(vit_msn, VIT("vit_msn", "vit."));
 ROW(vivit, VIT("vivit", "vivit."));
 ROW(yolos, VIT("yolos", "vit."));
+ROW(vitpose_backbone, VIT("vitpose_backbone", "backbone."));
+
+ROW(vilt, FAMILY("vilt"), PREFIXES("vilt.", ""), .tensors = vit_tensors,
+    KEYS(SIZES, POSITIONS, FLAG("qkv_bias", bias),
+         IGNORED("image_size max_image_length modality_type_vocab_size num_channels num_images "
+                 "patch_size")),
+    DEFAULTS(ENCODER, .o_bias = true));
+
+/* The biases of queries and values have names of their own; keys have none. */
+ROW(videomae, FAMILY("videomae"), PREFIXES("videomae.", ""), .keys = vit_keys,
+    TENSORS(WEIGHTS(BERT_LAYER, "attention.query", "attention.key", "attention.value",
+                    "output.dense"),
+            TENSOR(BERT_LAYER "attention.q_bias", Q, BIAS),
+            TENSOR(BERT_LAYER "attention.v_bias", V, BIAS), BIAS(BERT_LAYER "output.dense", O)),
+    .unbiased = ATTN_PROJ_K, DEFAULTS(ENCODER, .o_bias = true));
 
 /* A bias by rows and columns of patches. */
 #define BEIT(type, prefix)                                                                    \
@@ -304,9 +368,10 @@ ROW(dinov3_vit, FAMILY("dinov3_vit"), PREFIXES("", "model."),
  * projections follow the towers. */
 static const struct attn_hf_key tower_keys[] = KEY_LIST(
     SIZES, POSITIONS,
-    IGNORED("image_size logit_scale_init_value num_channels num_patches patch_size projection_dim "
-            "projection_size text_config text_config_dict vision_config "
-            "vision_config_dict vision_use_head"));
+    IGNORED("drop_path_rate image_size logit_scale_init_value mit_hidden_size "
+            "mit_intermediate_size mit_num_attention_heads mit_num_hidden_layers num_channels "
+            "num_frames num_patches patch_size projection_dim projection_size text_config "
+            "text_config_dict vision_config vision_config_dict vision_use_head"));
 
 static const struct attn_family_tensor tower_tensors[] =
     TENSOR_LIST(MAPS("encoder.layers.*.self_attn.", "q_proj", "k_proj", "v_proj", "out_proj"));
@@ -326,6 +391,16 @@ ROW(clip_text, CLIP_TEXT("clip"), PART("text"));
 ROW(clip_vision, VISION("clip"), PART("vision"));
 ROW(chinese_clip_text, BERT("chinese_clip", "text_model."), PART("text"));
 ROW(chinese_clip_vision, VISION("chinese_clip"), PART("vision"));
+ROW(altclip_text, BERT("altclip", "text_model.roberta."), PART("text"));
+ROW(altclip_vision, VISION("altclip"), PART("vision"));
+ROW(clipseg_text, CAUSAL_TEXT("clipseg", "clip.text", 77), PART("text"));
+ROW(clipseg_vision, TOWER("clipseg", "clip.vision", 768, 12, ), PART("vision"));
+ROW(metaclip_2_text, CLIP_TEXT("metaclip_2"), PART("text"));
+ROW(metaclip_2_vision, VISION("metaclip_2"), PART("vision"));
+ROW(xclip_text, CLIP_TEXT("xclip"), PART("text"));
+ROW(xclip_vision, VISION("xclip"), PART("vision"));
+ROW(clap_text, BERT("clap", "text_model."), PART("text"));
+ROW(align_text, BERT("align", "text_model."), PART("text"));
 ROW(owlvit_text, CAUSAL_TEXT("owlvit", "owlvit.text", 16), PART("text"));
 ROW(owlvit_vision, TOWER("owlvit", "owlvit.vision", 768, 12, ), PART("vision"));
 ROW(owlv2_text, CAUSAL_TEXT("owlv2", "owlv2.text", 16), PART("text"));

@@ -38,14 +38,16 @@ const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES] = {
     [ATTN_LAYER_FULL] = "full_attention",
     [ATTN_LAYER_SLIDING] = "sliding_attention",
     [ATTN_LAYER_CHUNKED] = "chunked_attention",
+    [ATTN_LAYER_SHARED] = "shared",
     [ATTN_LAYER_LINEAR] = "linear_attention",
     [ATTN_LAYER_MAMBA] = "mamba",
     [ATTN_LAYER_MLP] = "mlp",
     [ATTN_LAYER_MOE] = "moe",
     [ATTN_LAYER_CONV] = "conv",
+    [ATTN_LAYER_RECURRENT] = "recurrent",
 };
 
-const char attn_layer_letters[ATTN_NUM_LAYER_TYPES + 1] = "*   M-E ";
+const char attn_layer_letters[ATTN_NUM_LAYER_TYPES + 1] = "*    M-E  ";
 
 const struct attn_rope_name attn_rope_names[] = {
     {"default", ATTN_ROPE_DEFAULT},

@@ -50,6 +50,7 @@ enum attn_quant_method {
     ATTN_QUANT_AWQ,
     ATTN_QUANT_BITSANDBYTES,
     ATTN_QUANT_MODELOPT,
+    ATTN_QUANT_TORCHAO,
     ATTN_QUANT_MLX,
 };
 
@@ -61,10 +62,11 @@ struct attn_quantization {
     unsigned bits;             /* of a code; 0: the configuration does not say it, or several */
     size_t groups[ATTN_QUANT_GROUPS]; /* [num_groups] inputs with one scale, as it says */
     size_t num_groups;
-    size_t block[2]; /* rows and columns with one scale; 0: the configuration has none */
-    bool adds_one;   /* GPTQ's zero points are stored less 1 */
-    bool asymmetric; /* zero points are needed: compressed-tensors */
-    bool ordered;    /* so is the group of each input: desc_act, actorder */
+    size_t block[2];  /* rows and columns with one scale; 0: the configuration has none */
+    bool usual_block; /* it does not say, and these are the usual ones */
+    bool adds_one;    /* GPTQ's zero points are stored less 1 */
+    bool asymmetric;  /* zero points are needed: compressed-tensors */
+    bool ordered;     /* so is the group of each input: desc_act, actorder */
 };
 
 /* A config.json under one set of names, whatever names the family has for its keys: n_embd and
@@ -125,7 +127,7 @@ struct attn_hf_config {
     size_t num_layer_heads;   /* entries of a list of query heads of each layer; 0: num_heads */
     size_t num_layer_windows; /* entries of a list of the window of each layer; 0: sliding_window */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
-    bool half_window;                       /* W = sliding_window/2+1 */
+    bool half_window;                       /* W = sliding_window/2, +1 if not causal */
     bool closed_window;                     /* W = sliding_window+1 */
     bool window_needs_list;                 /* no layer slides but by a list of types */
     bool slides_without_rope;               /* without a list the layers without RoPE slide */
@@ -135,7 +137,9 @@ struct attn_hf_config {
      * scale_by_mscale: yarn's gain for mscale_all_dim, squared, multiplies scores. */
     size_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim;
     size_t index_heads, index_head_dim, index_topk; /* of an indexer; index_heads 0: none */
-    size_t keep_window_size;                        /* of a dynamic mask; 0: none */
+    size_t index_freq, index_offset; /* layers with an indexer: the first index_offset, and from the
+                                        last of these on each index_freq-th; the others share */
+    size_t keep_window_size;         /* of a dynamic mask; 0: none */
     bool index_interleaved;
     bool scale_by_mscale;
     bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
@@ -162,8 +166,9 @@ struct attn_hf_config {
     bool gated_bias;              /* T5's with the gates of WavLM */
     bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */
     size_t relative_key, max_after;      /* 1: relative keys, which end after max_after tokens */
-    size_t relative_positions; /* 1: relative keys of max_position tokens before and after, rows in
-                                  the opposite order; 2: relative queries too */
+    /* 1: relative keys of max_position tokens before and after, rows in the opposite order; 2:
+     * relative queries too; 3: none; 4: ALiBi in both directions. */
+    size_t relative_positions;
     bool relative_backward; /* their rows are in the opposite order, and one less is before a query
                                than after it */
     bool own_tables;        /* each layer has a table of T5's position bias */
@@ -205,14 +210,16 @@ enum attn_layer_type {
     ATTN_LAYER_FULL = 0,
     ATTN_LAYER_SLIDING,
     ATTN_LAYER_CHUNKED,
+    ATTN_LAYER_SHARED, /* takes part with the keys that the indexer of an earlier layer chose */
     ATTN_LAYER_LINEAR,
     ATTN_LAYER_MAMBA,
     ATTN_LAYER_MLP,
     ATTN_LAYER_MOE,
     ATTN_LAYER_CONV,
+    ATTN_LAYER_RECURRENT,
     ATTN_LAYER_ELSEWHERE, /* of another stack; no list of types names it */
 };
-#define ATTN_NUM_LAYER_TYPES 8
+#define ATTN_NUM_LAYER_TYPES 10
 
 /* Which layers rotate queries and keys. */
 enum attn_rope_layers {
@@ -247,7 +254,9 @@ enum attn_hf_key_kind {
                                 and other layers ("0 1": numbers) -> its length */
     ATTN_CONFIG_LAYER_RUNS,  /* list of [list of such names, how often] -> the names' number */
     ATTN_CONFIG_LAYER_LETTERS, /* string of attn_layer_letters -> its length */
-    ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers -> 1 + the last */
+    ATTN_CONFIG_LAYER_BLOCKS,  /* list of {"attention": OBJECT}, which says whether a layer attends
+                                 and with how many query heads a key/value head -> its length */
+    ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers, from `min` on -> 1 + the last */
     ATTN_CONFIG_PERIOD,        /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_ROPE_THETAS,   /* list of numbers in [min, max], 0: does not rotate -> its length */

@@ -12,12 +12,15 @@
         LAYERS_AS("n_layer"), LAYERS, SIZE("n_positions", max_position, MAX_POSITION), POSITIONS
 
 /* Hugging Face's Conv1D stores [in][out]; h.N.attn.bias is the causal mask. */
-ROW(gpt2, FAMILY("gpt2"), PREFIXES("", "transformer."), .layout = ATTN_LAYOUT_TRANSPOSED,
-    TENSORS(FUSED("h.*.attn.", "c_attn", "c_proj")),
-    KEYS(GPT2_SIZES, FLAG("scale_attn_weights", scale_attn_weights),
-         FLAG("scale_attn_by_inverse_layer_idx", scale_by_layer),
-         IGNORED("reorder_and_upcast_attn n_ctx is_decoder")),
-    DEFAULTS(CAUSAL, .bias = true));
+#define GPT2                                                                           \
+    .layout = ATTN_LAYOUT_TRANSPOSED, TENSORS(FUSED("h.*.attn.", "c_attn", "c_proj")), \
+    KEYS(GPT2_SIZES, FLAG("scale_attn_weights", scale_attn_weights),                   \
+         FLAG("scale_attn_by_inverse_layer_idx", scale_by_layer),                      \
+         IGNORED("reorder_and_upcast_attn n_ctx is_decoder")),                         \
+    DEFAULTS(CAUSAL, .bias = true)
+
+ROW(gpt2, FAMILY("gpt2"), PREFIXES("", "transformer."), GPT2);
+ROW(imagegpt, FAMILY("imagegpt"), PREFIXES("transformer.", ""), GPT2);
 
 /* Published files name some tensors with the prefix, some without. */
 ROW(openai_gpt, FAMILY("openai-gpt"), PREFIXES("", "transformer."),

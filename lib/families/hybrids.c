@@ -38,6 +38,40 @@ ROW(granitemoehybrid, LLAMA("granitemoehybrid"), .note = "RoPE only with `rope`"
                  "residual_multiplier shared_intermediate_size")),
     DEFAULTS(CAUSAL, MAMBA, .scale = 1, ROPE(10000)));
 
+/* Llama of which layers have lost their attention, or some of their key/value heads. */
+ROW(nemotron_nas, LLAMA("nemotron-nas"), .note = "key/value heads by layer",
+    KEYS(DECODER_KEYS, ATTENTION_BIAS, FIELD("block_configs", LAYER_BLOCKS, num_layer_types, 0, 0)),
+    DEFAULTS(CAUSAL, .other_type = ATTN_LAYER_MLP, ROPE(10000)));
+
+/* One layer in three, with a window. */
+ROW(recurrent_gemma, DECODER("recurrent_gemma"),
+    TENSORS(MAPS("layers.*.temporal_block.", "q_proj", "k_proj", "v_proj", "o_proj")),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, LAYERS, ATTENTION_BIAS,
+         SIZE("attention_window_size", sliding_window, MAX_POSITION), PARTIAL, THETA, ROPE_OBJECTS,
+         FIXED("block_types", "[\"recurrent\",\"recurrent\",\"attention\"]"),
+         IGNORED("conv1d_width embeddings_scale_by_sqrt_dim final_w_init_variance_scale "
+                 "logits_soft_cap lru_width w_init_variance_scale")),
+    DEFAULTS(CAUSAL, .o_bias = true, SLIDES, .sliding_window = 2048, .full_period = 3,
+             .other_type = ATTN_LAYER_RECURRENT, ROPE(10000, .partial_rotary_factor = 0.5)));
+
+/* Attention among layers of linear attention; rotary_dim of each head rotate. */
+#define MINIMAX(type)                                                                            \
+    LLAMA(type), .unbiased = ATTN_PROJ_ALL, .note = "`rotary_dim` counts", .keys = minimax_keys, \
+                 DEFAULTS(CAUSAL, .num_kv_heads = 8, .full_period = 2, .full_first = true,       \
+                          .other_type = ATTN_LAYER_LINEAR, ROPE(10000))
+static const struct attn_hf_key minimax_keys[] = KEY_LIST(
+    DECODER_KEYS, HEAD_DIM, SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM), LAYER_TYPES,
+    LAYER_TYPES_AS("attn_type_list", "1 0"),
+    IGNORED("block_size full_attn_alpha_factor full_attn_beta_factor "
+            "layernorm_full_attention_alpha layernorm_full_attention_beta "
+            "layernorm_linear_attention_alpha layernorm_linear_attention_beta layernorm_mlp_alpha "
+            "layernorm_mlp_beta linear_attn_alpha_factor linear_attn_beta_factor "
+            "mlp_alpha_factor mlp_beta_factor postnorm shared_intermediate_size shared_moe_mode"));
+
+ROW(minimax, MINIMAX("minimax"));
+ROW(minimax_text_01, MINIMAX("minimax_text_01"));
+ROW(minimax_m1, MINIMAX("minimax_m1"));
+
 /* Each layer has both; attention's input and output are multiplied outside of it. */
 ROW(falcon_h1, LLAMA("falcon_h1"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, KEY_MULTIPLIER, MAMBA_IGNORED,

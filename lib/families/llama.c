@@ -109,6 +109,9 @@ ROW(phi, DECODER("phi"), TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "
 ROW(phi3, PHI3("phi3"), KEYS(PHI3_KEYS),
     DEFAULTS(CAUSAL, .max_position = 4096, .original_max_position = 4096, SLIDES, ROPE(10000)));
 
+ROW(phi3_v, PHI3("phi3_v"), KEYS(PHI3_KEYS, IGNORED("embd_layer img_processor")),
+    DEFAULTS(CAUSAL, .max_position = 4096, .original_max_position = 4096, SLIDES, ROPE(10000)));
+
 /* The text model. */
 ROW(phi4_multimodal, PHI3("phi4_multimodal"),
     KEYS(PHI3_KEYS, IGNORED("audio_config audio_token_id image_token_id vision_config")),

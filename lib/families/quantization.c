@@ -28,12 +28,19 @@ struct finder {
 
 #define FLOATS "F32 F16 BF16"
 
+/* The name of a part of the weight: torchao has "._weight_" where others have ".weight_". */
+static void name_part(char out[ATTN_SAFETENSORS_MAX_NAME], const struct finder *f, const char *end)
+{
+    const bool own = f->says->method == ATTN_QUANT_TORCHAO && strncmp(end, ".weight_", 8) == 0;
+    snprintf(out, ATTN_SAFETENSORS_MAX_NAME, "%.480s%s%s", f->base, own ? "._" : ".", end + 1);
+}
+
 /* Finds a tensor, which is one of the weight's then. */
 static bool find(struct finder *f, struct attn_stored *out, const char *end)
 {
     char name[ATTN_SAFETENSORS_MAX_NAME];
     struct attn_tensor tensor = {.entry = NULL};
-    snprintf(name, sizeof name, "%s%s", f->base, end);
+    name_part(name, f, end);
     if (f->status == ATTN_OK)
         f->status = attn_checkpoint_find(&tensor, f->checkpoint, name, f->error);
     if (f->status != ATTN_OK || tensor.entry == NULL || tensor.file == NULL)
@@ -82,11 +89,13 @@ static void check(struct finder *f, const struct attn_stored *stored, const char
 static void need(struct finder *f, struct attn_stored *out, const char *end, const char *dtypes,
                  size_t rows, size_t columns)
 {
+    char name[ATTN_SAFETENSORS_MAX_NAME];
+    name_part(name, f, end);
     if (find(f, out, end))
         check(f, out, dtypes, rows, columns);
     else
-        FAIL(f, ATTN_NOT_FOUND, end,
-             "tensor '%.96s%s' is missing, which the quantised weight needs", f->base, end);
+        FAIL(f, ATTN_NOT_FOUND, end, "tensor '%.128s' is missing, which the quantised weight needs",
+             name);
 }
 
 /* Reads all `count` numbers of a tensor that must be there. */
@@ -150,14 +159,16 @@ static size_t second(const struct attn_stored *stored)
 
 /* FP8 codes with one scale, one for each row, or one for each block.  Hugging Face names it
  * `weight_scale_inv`, which multiplies the codes as `weight_scale` does.  Where a weight has both
- * names, `weight_scale` is no part of it, and is refused. */
+ * names, `weight_scale` is no part of it, and is refused.  Where the configuration does not say the
+ * size of blocks, a `weight_scale` has none. */
 static void describe_fp8(struct finder *f)
 {
     struct attn_quantized *w = f->w;
     const size_t *block = f->says->block;
-    const bool blocks = block[0] != 0;
-    const bool inverse =
-        find(f, &w->scales, ".weight_scale_inv") || (blocks && f->says->method == ATTN_QUANT_FP8);
+    const bool usual = f->says->usual_block;
+    const bool inverse = find(f, &w->scales, ".weight_scale_inv") ||
+                         (block[0] != 0 && !usual && f->says->method == ATTN_QUANT_FP8);
+    const bool blocks = block[0] != 0 && (!usual || (inverse && elements(w->scales.entry) != 1));
     const char *scale = inverse ? ".weight_scale_inv" : ".weight_scale";
     check(f, &w->codes, "F8_E4M3", w->out, w->in);
     set_values(w, attn_e4m3_to_float);
@@ -275,7 +286,7 @@ static void set_bits(struct finder *f, size_t words, size_t count)
     const struct attn_tensor_entry *codes = f->w->codes.entry;
     const unsigned said = f->says->bits;
     f->w->bits = said;
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(widths); i++)
         if (words != attn_ceil_div(count * f->w->bits, 32) &&
             (said == 0 || f->says->method == ATTN_QUANT_MLX))
             f->w->bits = widths[i];
@@ -473,6 +484,12 @@ static void describe(struct finder *f)
         describe_words(f);
     else if (says->method == ATTN_QUANT_MLX)
         describe_mlx(f);
+    else if (says->method == ATTN_QUANT_TORCHAO &&
+             (strstr("F8_E4M3 I8", dtype) == NULL || second(&f->w->codes) != f->w->in))
+        FAIL(f, ATTN_UNSUPPORTED, f->w->codes.entry->name,
+             "tensor '%.96s' has torchao's codes of four bits, which are not read: convert the "
+             "weights to bf16",
+             f->w->codes.entry->name);
     else if (strcmp(dtype, "F8_E4M3") == 0)
         describe_fp8(f);
     else if (strcmp(dtype, "I8") == 0)
@@ -491,7 +508,7 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
                                         struct attn_error *error)
 {
     static const char end[] = ".weight";
-    static const char *const codes[] = {".qweight", ".weight_packed", ".weight"};
+    static const char *const codes[] = {".qweight", ".weight_packed", ".weight_qdata", ".weight"};
     struct finder f = {.checkpoint = checkpoint, .says = quantization, .error = error};
     struct attn_stored found = {.entry = NULL}, state;
     const size_t length = strlen(name);
@@ -500,9 +517,9 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
         return ATTN_OK;
     snprintf(f.base, sizeof f.base, "%.*s", (int)(length - (sizeof end - 1)), name);
     size_t tried = 0;
-    while (tried < sizeof codes / sizeof codes[0] && !find(&f, &found, codes[tried]))
+    while (tried < ATTN_COUNT(codes) && !find(&f, &found, codes[tried]))
         tried++;
-    const bool plain = strcmp(codes[attn_min(tried, 2)], end) == 0;
+    const bool plain = strcmp(codes[attn_min(tried, ATTN_COUNT(codes) - 1)], end) == 0;
     const bool stored_as_floats = found.entry != NULL && plain && found.entry->dtype->readable;
     if (f.status != ATTN_OK || found.entry == NULL ||
         (stored_as_floats
@@ -544,8 +561,13 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
 
 bool attn_quantization_has(const struct attn_quantized *w, const char *name)
 {
-    static const char *const of_activations[] = {".input_scale", ".input_global_scale",
-                                                 ".input_zero_point", ".activation_scale"};
+    static const char *const of_activations[] = {".input_scale",
+                                                 ".input_global_scale",
+                                                 ".input_zero_point",
+                                                 ".input_scale_ub",
+                                                 ".activation_scale",
+                                                 "._weight_act_quant_scale",
+                                                 "._weight_act_quant_zero_point"};
     const size_t base = strlen(w->name) - strlen(".weight");
     bool has = false;
     for (size_t i = 0; i < w->num_parts; i++)

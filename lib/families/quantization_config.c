@@ -3,17 +3,20 @@
 #include <strings.h>
 
 #include "basics/status.h"
+#include "basics/text.h"
 #include "families/quantization.h"
 #include "families/spec.h"
 
 static const char *const methods[] = {
+    /* names, with blanks between */
     [ATTN_QUANT_OTHER] = "",
-    [ATTN_QUANT_FP8] = "fp8",
+    [ATTN_QUANT_FP8] = "fp8 fbgemm_fp8",
     [ATTN_QUANT_COMPRESSED] = "compressed-tensors",
     [ATTN_QUANT_GPTQ] = "gptq",
     [ATTN_QUANT_AWQ] = "awq",
     [ATTN_QUANT_BITSANDBYTES] = "bitsandbytes",
     [ATTN_QUANT_MODELOPT] = "modelopt",
+    [ATTN_QUANT_TORCHAO] = "torchao",
     [ATTN_QUANT_MLX] = "mlx",
 };
 
@@ -140,7 +143,7 @@ enum attn_status attn_quantization_read(struct attn_quantization *out, const cha
     snprintf(out->format, sizeof out->format, "%s", text_of(value, "format"));
     out->method = ATTN_QUANT_OTHER;
     for (size_t i = 1; i < sizeof methods / sizeof methods[0]; i++)
-        if (i != ATTN_QUANT_OTHER && strcmp(methods[i], method) == 0)
+        if (attn_text_word_number(methods[i], method) != 0)
             out->method = (enum attn_quant_method)i;
     out->adds_one = strcmp(text_of(value, "checkpoint_format"), "gptq_v2") != 0;
     out->ordered = json_is_true(json_object_get(value, "desc_act"));
@@ -158,9 +161,11 @@ enum attn_status attn_quantization_read(struct attn_quantization *out, const cha
         status = check_words(out, value, error);
     if (status == ATTN_OK)
         status = read_groups(out, json_object_get(value, "config_groups"), error);
-    return status != ATTN_OK ? status
-                             : read_block(out, "weight_block_size",
-                                          json_object_get(value, "weight_block_size"), error);
+    const json_t *block = json_object_get(value, "weight_block_size");
+    out->usual_block = out->method == ATTN_QUANT_FP8 && block == NULL;
+    if (out->usual_block) /* as Hugging Face's class has them */
+        out->block[0] = out->block[1] = 128;
+    return status != ATTN_OK ? status : read_block(out, "weight_block_size", block, error);
 }
 
 /* ---- Files beside config.json ---------------------------------------------------------------- */

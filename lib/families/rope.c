@@ -27,7 +27,7 @@ static bool check_given(struct attn_resolution *r, const struct attn_hf_rope *ro
         {ATTN_ROPE_LONGROPE, "short_factor"},
         {ATTN_ROPE_LONGROPE, "long_factor"},
     };
-    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(needs); i++) {
         const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, needs[i].key);
         const void *field = (const char *)rope + key->offset;
         bool given = key->kind == ATTN_CONFIG_FACTORS

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "basics/status.h"
 
@@ -281,6 +282,10 @@ static bool resolve_relative(struct attn_layer_spec *spec, struct attn_resolutio
 static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
+    const bool both_ways = hf->relative_positions == 4;
+    if (both_ways && strcmp(r->config->family->model_type, "bert") != 0)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, relative_positions),
+                               ": alibi is read of bert alone");
     if (hf->alibi && hf->buckets != 0)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, buckets), " contradicts alibi");
     if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
@@ -308,12 +313,13 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
             .content_to_position = true,
             .own_table = !hf->relative_backward,
         };
-    else if (hf->alibi)
+    else if (hf->alibi || both_ways)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
             .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
             .bfloat16 = hf->alibi_bfloat16,
-            .by_slot = hf->alibi_by_slot,
+            .by_slot = hf->alibi_by_slot || both_ways,
+            .bidirectional = both_ways,
         };
     else if (hf->buckets != 0)
         spec->position_bias = (struct attn_position_bias_spec){
@@ -354,10 +360,13 @@ static enum attn_layer_type type_of(const struct attn_config *config, size_t i)
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
     const size_t dense = hf->dense_period != 0 ? hf->num_dense : 0;
     bool full = hf->listed_layers != 0 && config->is_listed[i];
+    if (other == ATTN_LAYER_SHARED)
+        full =
+            i < hf->index_offset || (i + 1 - hf->index_offset) % attn_max(hf->index_freq, 1) == 0;
     if (hf->listed_layers == 0 && hf->full_period != 0)
         full = i < dense ? ends_period(hf, i, hf->dense_period)
                          : ends_period(hf, i - dense, hf->full_period);
-    if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_LINEAR)
+    if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_SHARED)
         return full ? ATTN_LAYER_FULL : other;
     if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
         return ATTN_LAYER_FULL;
@@ -483,7 +492,7 @@ static bool resolve_rotating(struct attn_resolution *r)
            check_length(r, ATTN_KEY(r, num_mlp_types), hf->num_mlp_types);
 }
 
-/* The list of query heads of each layer. */
+/* The query heads of each layer, and those of a key/value head. */
 static bool check_layer_heads(struct attn_resolution *r)
 {
     const struct attn_config *config = r->config;
@@ -496,6 +505,11 @@ static bool check_layer_heads(struct attn_resolution *r)
                 " has %zu for layer %zu, which %zu key/value heads do not divide", config->heads[i],
                 i, groups);
     }
+    for (size_t i = 0; i < config->num_layers; i++)
+        if (config->sharers[i] != 0 && config->hf.num_heads % config->sharers[i] != 0)
+            return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_layer_types),
+                                   ": %zu heads are no whole groups of %zu in layer %zu",
+                                   config->hf.num_heads, config->sharers[i], i);
     return check_length(r, key, config->hf.num_layer_heads);
 }
 
@@ -555,7 +569,9 @@ static bool resolve_rope(struct attn_resolution *r)
 /* W of the window that a configuration says. */
 static size_t window_of(const struct attn_hf_config *hf, size_t window)
 {
-    return hf->bidirectional || hf->half_window ? window / 2 + 1 : window + hf->closed_window;
+    if (hf->bidirectional || hf->half_window)
+        return window / 2 + (hf->bidirectional || !hf->is_causal);
+    return window + hf->closed_window;
 }
 
 /* Copies the common specification to every type of layers and adds what only that type has. */
@@ -564,8 +580,11 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
 {
     struct attn_layer_spec *sliding = &config->specs[ATTN_LAYER_SLIDING];
     struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
+    struct attn_layer_spec *shared = &config->specs[ATTN_LAYER_SHARED];
     for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
         config->specs[type] = *common;
+    shared->mla.index = (struct attn_indexer_spec){.num_heads = 0};
+    shared->max_tokens = hf->index_topk; /* of so many any indexer chooses all */
     if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0)
         full->attention_chunk_size = sliding->attention_chunk_size = 0;
     if (hf->global_head_dim != 0)
@@ -578,6 +597,8 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     full->sinks = full->sinks || hf->full_sinks;
     if (hf->use_sliding_window && hf->sliding_window != 0)
         sliding->sliding_window = window_of(hf, hf->sliding_window);
+    if (hf->other_type >= ATTN_LAYER_LINEAR) /* no other layers could slide */
+        full->sliding_window = sliding->sliding_window;
 }
 
 /* Checks the sizes that sliding layers say of themselves. */
@@ -636,39 +657,12 @@ bool attn_resolve(struct attn_resolution *r)
            check_layer_heads(r) && check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
 }
 
-bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
-{
-    static const char *const parts[] = {"model.language_model.",
-                                        "language_model.",
-                                        "model.text_model.",
-                                        "language.",
-                                        "thinker.",
-                                        ""};
-    const char *const *own = config->family->prefixes;
-    const size_t num_parts = sizeof parts / sizeof parts[0];
-    size_t count = 0;
-    while (own[count] != NULL)
-        count++;
-    if (i >= count * (config->is_wrapped ? num_parts : 1))
-        return false;
-    if (config->is_wrapped) /* the family's last prefix first: published names often have none */
-        snprintf(out, ATTN_PREFIX_MAX, "%s%s", parts[i / count], own[count - 1 - i % count]);
-    else
-        snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
-    return true;
-}
-
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
 {
     if (config->hf.num_groups == 0)
         return layer;
     return (size_t)((double)layer / ((double)config->num_layers / (double)config->hf.num_groups));
-}
-
-bool attn_config_attends(const struct attn_config *config, size_t layer)
-{
-    return config->types[layer] < ATTN_LAYER_LINEAR;
 }
 
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,
@@ -681,6 +675,8 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
         out->rope.theta = config->rope_thetas[layer];
     if (config->hf.num_layer_heads != 0)
         out->num_heads = config->heads[layer];
+    if (config->sharers[layer] != 0)
+        out->num_kv_heads = out->num_heads / config->sharers[layer];
     if (config->hf.num_layer_windows != 0 && config->hf.use_sliding_window)
         out->sliding_window = window_of(&config->hf, config->windows[layer]);
     if (layer >= config->num_layers - config->hf.num_shared_layers)

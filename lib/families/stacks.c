@@ -102,19 +102,26 @@ ROW(longt5_cross, T5_CROSS("longt5", ), KEYS(T5_CROSS_KEYS, LONGT5_IGNORED));
     ROW(row##_cross, DECODER(type), CROSS_STACK, .keys = class##_decoder_keys, .unbiased = without)
 
 /* A prompt of mvp would put keys of its own before those of tokens. */
-#define BART_KEYS                                                                          \
-    POSITIONS, STACKS_IGNORED, FIXED("use_prompt", "false"),                               \
-        IGNORED("add_bias_logits add_final_layer_norm classif_dropout decoder_vocab_size " \
-                "do_blenderbot_90_layernorm extra_layer_norm extra_pos_embeddings "        \
-                "force_bos_token_to_be_generated layernorm_embedding layernorm_variant "   \
-                "normalize_before normalize_embedding prompt_length prompt_mid_dim "       \
-                "share_encoder_decoder_embeddings static_position_embeddings")
+#define BART_KEYS                                                                                 \
+    POSITIONS, STACKS_IGNORED, FIXED("use_prompt", "false"),                                      \
+        IGNORED("add_bias_logits add_final_layer_norm batch_prioritized_routing classif_dropout " \
+                "decoder_vocab_size do_blenderbot_90_layernorm early_stopping "                   \
+                "encoder_sparse_step expert_capacity extra_layer_norm extra_pos_embeddings "      \
+                "force_bos_token_to_be_generated langs layernorm_embedding layernorm_variant "    \
+                "length_penalty max_length moe_eval_capacity_token_fraction moe_token_dropout "   \
+                "normalize_before normalize_embedding normalize_router_prob_before_dropping "     \
+                "num_beams prompt_length prompt_mid_dim router_bias router_dtype "                \
+                "router_ignore_padding_tokens router_z_loss_coef second_expert_policy "           \
+                "share_encoder_decoder_embeddings src_vocab_size static_position_embeddings "     \
+                "tgt_vocab_size")
 static const struct attn_hf_key bart_encoder_keys[] = KEY_LIST(ENCODER_SIZES, BART_KEYS);
 static const struct attn_hf_key bart_decoder_keys[] = KEY_LIST(DECODER_STACK_SIZES, BART_KEYS);
 
 STACKS(bart, "bart", bart, 0);
 STACKS(mbart, "mbart", bart, 0);
 STACKS(m2m_100, "m2m_100", bart, 0);
+STACKS(nllb_moe, "nllb-moe", bart, 0);
+STACKS(fsmt, "fsmt", bart, 0);
 STACKS(marian, "marian", bart, 0);
 STACKS(pegasus, "pegasus", bart, 0);
 STACKS(blenderbot, "blenderbot", bart, 0);

@@ -80,7 +80,6 @@ static const struct cure {
     {"SCB", CONVERT},
     {"g_idx", CONVERT},
 };
-#define NUM_REMEDIES (sizeof remedies / sizeof remedies[0])
 
 /* Parts of names that programs put around a model, or a module inside it. */
 static const struct cure wrappings[] = {
@@ -91,7 +90,6 @@ static const struct cure wrappings[] = {
     {"language_model.", "take 'language_model.' out of the names"},
     {"module.", "take 'module.' (DataParallel) out of the names"},
 };
-#define NUM_WRAPPINGS (sizeof wrappings / sizeof wrappings[0])
 
 /* Whether the name is `end`, or ends in it after a dot. */
 static bool ends_in(const char *name, const char *end)
@@ -231,7 +229,7 @@ static bool is_of_head(const struct module *module, const char *tail)
 
 static bool is_harmless(struct module *module, const char *name, const char *tail)
 {
-    for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(harmless); i++) {
         struct attn_tensor tensor;
         if (strlen(harmless[i].name) < strlen(tail) || !ends_in(name, harmless[i].name))
             continue;
@@ -250,9 +248,9 @@ static void refuse(struct module *module, const char *name, const char *tail)
     char own[ATTN_SAFETENSORS_MAX_NAME];
     size_t i = 0;
     attn_checkpoint_name(own, module->checkpoint, name);
-    while (i < NUM_REMEDIES && strstr(tail, remedies[i].part) == NULL)
+    while (i < ATTN_COUNT(remedies) && strstr(tail, remedies[i].part) == NULL)
         i++;
-    if (i < NUM_REMEDIES)
+    if (i < ATTN_COUNT(remedies))
         module->status = attn_fail(module->error, ATTN_UNSUPPORTED, own,
                                    "tensor '%.96s' would be left out: %s", own, remedies[i].remedy);
     else
@@ -339,7 +337,7 @@ static bool compare_name(void *context, const char *name)
     if (strlen(name) >= sizeof plain)
         return true;
     memcpy(plain, name, strlen(name) + 1);
-    for (size_t i = 0; i < NUM_WRAPPINGS; i++)
+    for (size_t i = 0; i < ATTN_COUNT(wrappings); i++)
         for (char *at; (at = find_part(plain, wrappings[i].part)) != NULL;) {
             const char *rest = at + strlen(wrappings[i].part);
             search->remedy = search->remedy == NULL ? wrappings[i].remedy : search->remedy;

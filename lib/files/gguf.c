@@ -2,8 +2,6 @@
 #include "files/gguf.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -146,15 +144,6 @@ static char *read_name(struct header *h, const char *of)
     return name;
 }
 
-/* attn_grow, which notes that memory is short. */
-static void *grow(struct header *h, void *array, size_t count, size_t *room, size_t size)
-{
-    void *grown = attn_grow(array, count, room, size);
-    if (grown == NULL)
-        h->status = attn_fail_memory(h->error, (2 * *room + 64) * size);
-    return grown;
-}
-
 /* ---- Values ---------------------------------------------------------------------------------- */
 
 enum kind { UNSIGNED, SIGNED, FLOAT, TEXT, ARRAY };
@@ -166,7 +155,6 @@ static const struct {
 } kinds[] = {{UNSIGNED, 1}, {SIGNED, 1}, {UNSIGNED, 2}, {SIGNED, 2}, {UNSIGNED, 4},
              {SIGNED, 4},   {FLOAT, 4},  {UNSIGNED, 1}, {TEXT, 0},   {ARRAY, 0},
              {UNSIGNED, 8}, {SIGNED, 8}, {FLOAT, 8}};
-#define NUM_KINDS (sizeof kinds / sizeof kinds[0])
 
 static double read_number(struct header *h, size_t type)
 {
@@ -208,9 +196,9 @@ static void read_array(struct header *h, struct attn_gguf_value *value, size_t m
     value->count = count;
     if (h->status != ATTN_OK)
         return;
-    if (type >= NUM_KINDS || kinds[type].kind == ARRAY) {
+    if (type >= ATTN_COUNT(kinds) || kinds[type].kind == ARRAY) {
         FAIL(h, value->key, "key '%.96s' is an array of %s", value->key,
-             type < NUM_KINDS ? "arrays" : "an unknown type");
+             type < ATTN_COUNT(kinds) ? "arrays" : "an unknown type");
         return;
     }
     const size_t least = kinds[type].kind == TEXT ? 8 : kinds[type].bytes;
@@ -233,7 +221,7 @@ static void read_value(struct header *h, struct attn_gguf_value *value)
     if (h->status != ATTN_OK)
         return;
     const bool kept = strncmp(value->key, "tokenizer.", 10) != 0;
-    if (type >= NUM_KINDS)
+    if (type >= ATTN_COUNT(kinds))
         FAIL(h, value->key, "key '%.96s' has a value of type %" PRIu64 ", which GGUF has not",
              value->key, type);
     else if (kinds[type].kind == ARRAY)
@@ -263,9 +251,11 @@ static void read_values(struct header *h, uint64_t count)
     struct attn_gguf *file = h->file;
     for (uint64_t i = 0; i < count && h->status == ATTN_OK; i++) {
         struct attn_gguf_value *values =
-            grow(h, file->values, file->num_values, &file->values_room, sizeof *values);
-        if (values == NULL)
+            attn_grow(file->values, file->num_values, &file->values_room, sizeof *values, h->error);
+        if (values == NULL) {
+            h->status = ATTN_NO_MEMORY;
             return;
+        }
         file->values = values;
         read_value(h, &values[file->num_values++]);
         if (file->texts > MAX_VALUES)
@@ -324,9 +314,11 @@ static void read_tensor(struct header *h)
 {
     struct attn_gguf *file = h->file;
     struct tensor *tensors =
-        grow(h, file->tensors, file->num_tensors, &file->tensors_room, sizeof *tensors);
-    if (tensors == NULL)
+        attn_grow(file->tensors, file->num_tensors, &file->tensors_room, sizeof *tensors, h->error);
+    if (tensors == NULL) {
+        h->status = ATTN_NO_MEMORY;
         return;
+    }
     file->tensors = tensors;
     struct tensor *tensor = &tensors[file->num_tensors++];
     *tensor = (struct tensor){.file = file, .entry.name = read_name(h, "tensor")};
@@ -510,13 +502,10 @@ enum attn_status attn_gguf_read_f32(float *out, const struct attn_tensor_entry *
         type->decode(whole ? out + done : block, raw, blocks);
         if (!whole)
             memcpy(out + done, block + inside, part * sizeof *out);
-        if (!attn_all_finite(out + done, part)) {
-            size_t i = done;
-            while (isfinite(out[i]))
-                i++;
+        if (!attn_all_finite(out + done, part))
             return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                             "%.96s: element %zu is not finite", entry->name, first + i);
-        }
+                             "%.96s: element %zu is not finite", entry->name,
+                             at + attn_first_non_finite(out + done, part));
         done += part;
     }
     return ATTN_OK;

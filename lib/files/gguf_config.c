@@ -1,5 +1,5 @@
-/* gguf_config.c: tables of architectures, of names of tensors and of keys: GGUF's, and the
- * published ones; and the config.json that is written by them. */
+/* gguf_config.c: tables of architectures, of names of tensors and of keys: GGUF's, and
+ * Hugging Face's; and the config.json that is written by them. */
 #include "files/gguf_config.h"
 
 #include <math.h>
@@ -78,7 +78,6 @@ static const struct attn_gguf_architecture architectures[] = {
     {"bert", "bert", .module = "encoder.layer.", .member = ".attention.", .names = bert_names,
      .members = "", .encoder = true, .more_types = "roberta xlm-roberta camembert"},
 };
-#define NUM_ARCHITECTURES (sizeof architectures / sizeof architectures[0])
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
@@ -90,7 +89,7 @@ enum kind { SIZE, NUMBER };
  * those that are needed, as llama.cpp asks for them; of every architecture, or of those that take
  * the member.  Of the others an absent key means in both what the class has as its default. */
 static const struct key {
-    const char *file, *published;
+    const char *file, *hf;
     enum kind kind;
     enum { OF_ALL, NEEDED, OPTIONAL } presence;
 } keys[] = {
@@ -137,9 +136,9 @@ static const struct {
 /* The configuration that is being written.  After a fault its status stays, and what is written
  * counts no longer. */
 struct writer {
-    const struct attn_gguf *file;   /* the first part, which has the keys */
-    struct attn_gguf *const *parts; /* [num_parts] */
-    size_t num_parts;
+    const struct attn_gguf *file;    /* the first split, which has the keys */
+    struct attn_gguf *const *splits; /* [num_splits] */
+    size_t num_splits;
     const struct attn_gguf_architecture *architecture;
     bool *read; /* [attn_gguf_num_values] keys that were looked up */
     char *text; /* [ATTN_GGUF_MAX_CONFIG] */
@@ -273,7 +272,7 @@ static double yarn_gain(double factor, double m)
 static void put_yarn(struct writer *w, double factor, double attention)
 {
     static const struct {
-        const char *file, *published;
+        const char *file, *hf;
     } betas[] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
                  {"rope.scaling.yarn_beta_slow", "beta_slow"}};
     const double all = read_number(w, "rope.scaling.yarn_log_multiplier", 0);
@@ -281,7 +280,7 @@ static void put_yarn(struct writer *w, double factor, double attention)
     const double extrapolation = read_number(w, "rope.scaling.yarn_ext_factor", 1);
     for (size_t i = 0; i < 2; i++)
         if (find_key(w, betas[i].file) != NULL)
-            put_number(w, betas[i].published, read_number(w, betas[i].file, 0));
+            put_number(w, betas[i].hf, read_number(w, betas[i].file, 0));
     if (extrapolation != 1)
         FAIL(w, ATTN_UNSUPPORTED, "rope.scaling.yarn_ext_factor",
              "%s.rope.scaling.yarn_ext_factor is %g, wanted is 1", w->architecture->name,
@@ -339,9 +338,9 @@ static const char *scaling_type(double *factor, struct writer *w, const struct f
 static void put_rope(struct writer *w)
 {
     const struct factors lists = {
-        attn_gguf_find_in(w->parts, w->num_parts, "rope_factors_short.weight"),
-        attn_gguf_find_in(w->parts, w->num_parts, "rope_factors_long.weight"),
-        attn_gguf_find_in(w->parts, w->num_parts, "rope_freqs.weight")};
+        attn_gguf_find_in(w->splits, w->num_splits, "rope_factors_short.weight"),
+        attn_gguf_find_in(w->splits, w->num_splits, "rope_factors_long.weight"),
+        attn_gguf_find_in(w->splits, w->num_splits, "rope_freqs.weight")};
     double factor;
     const char *type = scaling_type(&factor, w, &lists);
     const double theta = read_number(w, "rope.freq_base", 10000);
@@ -394,23 +393,23 @@ static void put_rope(struct writer *w)
 /* Writes a member that says whether the file has a tensor, where the architecture has it. */
 static void put_presence(struct writer *w, const char *member, const char *tensor)
 {
-    const bool there = attn_gguf_find_in(w->parts, w->num_parts, tensor) != NULL;
+    const bool there = attn_gguf_find_in(w->splits, w->num_splits, tensor) != NULL;
     if (has_member(w, member))
         put(w, ", \"%s\": %s", member, there ? "true" : "false");
 }
 
 static void put_keys(struct writer *w)
 {
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    for (size_t i = 0; i < ATTN_COUNT(keys); i++) {
         const struct key *key = &keys[i];
-        if (key->presence != OF_ALL && !has_member(w, key->published))
+        if (key->presence != OF_ALL && !has_member(w, key->hf))
             continue;
         if (key->presence != OPTIONAL)
             need_key(w, key->file);
         if (find_key(w, key->file) != NULL && key->kind == SIZE)
-            put(w, ", \"%s\": %zu", key->published, read_size(w, key->file, 0));
+            put(w, ", \"%s\": %zu", key->hf, read_size(w, key->file, 0));
         else if (find_key(w, key->file) != NULL)
-            put_number(w, key->published, read_number(w, key->file, 0));
+            put_number(w, key->hf, read_number(w, key->file, 0));
     }
     const size_t heads = read_size(w, "attention.head_count", 0);
     if (has_member(w, "num_key_value_heads"))
@@ -543,7 +542,7 @@ static bool begins_with(const char *text, const char *start)
 
 static bool is_neutral(const struct writer *w, const char *key, const struct attn_gguf_value *value)
 {
-    for (size_t i = 0; i < sizeof neutral / sizeof neutral[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(neutral); i++)
         if (strcmp(neutral[i].key, key) == 0 &&
             (neutral[i].architecture == NULL ||
              strcmp(neutral[i].architecture, w->architecture->name) == 0) &&
@@ -602,16 +601,16 @@ static void put_config(struct attn_gguf_config *out, struct writer *w)
     put(w, "}");
 }
 
-enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *parts,
-                                  size_t num_parts, struct attn_error *error)
+enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *splits,
+                                  size_t num_splits, struct attn_error *error)
 {
-    const struct attn_gguf *file = parts[0];
+    const struct attn_gguf *file = splits[0];
     const struct attn_gguf_value *name = attn_gguf_find_value(file, "general.architecture");
-    struct writer w = {.file = file, .parts = parts, .num_parts = num_parts, .error = error};
+    struct writer w = {.file = file, .splits = splits, .num_splits = num_splits, .error = error};
     if (name == NULL || name->kind != ATTN_GGUF_TEXT)
         return attn_fail(error, ATTN_MALFORMED, "general.architecture",
                          "the file has no key general.architecture");
-    for (size_t i = 0; i < NUM_ARCHITECTURES; i++)
+    for (size_t i = 0; i < ATTN_COUNT(architectures); i++)
         if (strcmp(name->text, architectures[i].name) == 0)
             w.architecture = &architectures[i];
     if (w.architecture == NULL)

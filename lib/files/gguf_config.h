@@ -13,14 +13,14 @@
 
 /* A tensor of a layer's attention; ".weight" or ".bias" follows on both sides. */
 struct attn_gguf_name {
-    const char *file, *published;
+    const char *file, *hf;
 };
 
 #define ATTN_GGUF_WINDOW_NEEDED UINT_MAX
 
 struct attn_gguf_architecture {
     const char *name, *model_type;
-    const char *module, *member;        /* published names, before and after the layer's number */
+    const char *module, *member;        /* Hugging Face's, before and after the layer's number */
     const struct attn_gguf_name *names; /* up to one of NULL */
     const char *members;                /* members of the configuration beside the sizes */
     const char *more_types;  /* of checkpoints that become such files too, with blanks between */
@@ -43,11 +43,11 @@ struct attn_gguf_config {
     size_t latent_heads, latent_key, latent_value; /* heads of kv_b_proj, rows of each; 0: none */
 };
 
-/* Reads the keys of the first part, and of tensors those of all parts.
+/* Reads the keys of the first split, and of tensors those of all splits.
  * Errors: ATTN_MALFORMED (a key is missing or of another kind), ATTN_OUT_OF_RANGE,
  * ATTN_UNSUPPORTED (the architecture), ATTN_NO_MEMORY; those of reading a tensor of RoPE's
  * factors. */
-enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *parts,
-                                  size_t num_parts, struct attn_error *error);
+enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf *const *splits,
+                                  size_t num_splits, struct attn_error *error);
 
 #endif

@@ -1,13 +1,12 @@
-/* gguf_model.c: parts of a model -> one table of tensors by their published names; numbers as they
- * were published.
+/* gguf_model.c: the splits of a model -> one table of tensors by Hugging Face's names; numbers as
+ * Hugging Face's checkpoint has them.
  *
  * The map from latents to keys and values, kv_b_proj, is in two tensors: of each head attn_k_b has
- * [latent][key], attn_v_b [value][latent].  The published one has of each head first the rows of
+ * [latent][key], attn_v_b [value][latent].  Hugging Face's has of each head first the rows of
  * the key, then those of the value. */
 #include "files/gguf_model.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "basics/status.h"
@@ -16,10 +15,10 @@
 #include "files/gguf_config.h"
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
-#define PASSING 8192  /* numbers; at least ATTN_MAX_HEAD_DIM */
-#define PART_DIGITS 5 /* of each number in NAME-00001-of-00003.gguf */
+#define PASSING 8192   /* numbers; at least ATTN_MAX_HEAD_DIM */
+#define SPLIT_DIGITS 5 /* of each number in NAME-00001-of-00003.gguf */
 
-struct published {
+struct hf_tensor {
     const char *name; /* first: attn_sort_names; an allocation of its own */
     const struct attn_tensor_entry *entry;
 };
@@ -31,10 +30,10 @@ struct joined {
 };
 
 struct attn_gguf_model {
-    struct attn_gguf **parts; /* [num_parts] */
-    size_t num_parts;
+    struct attn_gguf **splits; /* [num_splits] */
+    size_t num_splits;
     struct attn_gguf_config config;
-    struct published *tensors; /* [num_tensors], by name */
+    struct hf_tensor *tensors; /* [num_tensors], by name */
     size_t num_tensors, names; /* bytes that the names take */
     struct joined *joined;     /* [num_joined] */
     size_t num_joined;
@@ -68,9 +67,9 @@ static const char *after_layer(size_t *digits, const char *name, const char *sta
     return *digits > 0 && name[length + *digits] == '.' ? name + length + *digits + 1 : NULL;
 }
 
-/* Writes the published name of a tensor of the file, its own where it has no other.  What else
+/* Writes Hugging Face's name of a tensor of the file, its own where it has no other.  What else
  * belongs to attention there becomes a name of its module, in which it will be refused. */
-static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *architecture,
+static void hf_name(char out[MAX_NAME], const struct attn_gguf_architecture *architecture,
                     const char *name)
 {
     size_t digits;
@@ -78,7 +77,7 @@ static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *arc
     snprintf(out, MAX_NAME, "%s", name);
     if (rest == NULL)
         return;
-    for (size_t i = 0; i < sizeof layer_norms / sizeof layer_norms[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(layer_norms); i++)
         if (begins_with_word(rest, layer_norms[i]))
             return;
     const struct attn_gguf_name *n = architecture->names;
@@ -86,7 +85,7 @@ static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *arc
         n++;
     if (n->file != NULL || strncmp(rest, "attn_", 5) == 0)
         snprintf(out, MAX_NAME, "%s%.*s%s%s%s", architecture->module, (int)digits,
-                 name + sizeof block - 1, architecture->member, n->file != NULL ? n->published : "",
+                 name + sizeof block - 1, architecture->member, n->file != NULL ? n->hf : "",
                  n->file != NULL ? rest + strlen(n->file) : rest);
 }
 
@@ -102,14 +101,14 @@ void attn_gguf_model_name(char out[ATTN_SAFETENSORS_MAX_NAME], const struct attn
         return;
     rest += strlen(member);
     const struct attn_gguf_name *n = architecture->names;
-    while (n->file != NULL && !begins_with_word(rest, n->published))
+    while (n->file != NULL && !begins_with_word(rest, n->hf))
         n++;
     snprintf(out, MAX_NAME, "%s%.*s.%s%s", block, (int)digits, name + strlen(architecture->module),
-             n->file != NULL ? n->file : "", n->file != NULL ? rest + strlen(n->published) : rest);
+             n->file != NULL ? n->file : "", n->file != NULL ? rest + strlen(n->hf) : rest);
 }
 
 /* Whether the tensor's name ends so; *other becomes the one of the same layer that ends in
- * `other_end`, whichever part it is in. */
+ * `other_end`, whichever split it is in. */
 static bool find_pair(const struct attn_tensor_entry **other, const struct attn_gguf_model *model,
                       const struct attn_tensor_entry *entry, const char *end, const char *other_end)
 {
@@ -119,11 +118,11 @@ static bool find_pair(const struct attn_tensor_entry **other, const struct attn_
     if (length < count || strcmp(entry->name + length - count, end) != 0)
         return false;
     snprintf(name, sizeof name, "%.*s%s", (int)(length - count), entry->name, other_end);
-    *other = attn_gguf_find_in(model->parts, model->num_parts, name);
+    *other = attn_gguf_find_in(model->splits, model->num_splits, name);
     return *other != NULL;
 }
 
-/* Makes the published tensor of the two; *out is its entry. */
+/* Makes kv_b_proj of the two; *out is its entry. */
 static enum attn_status join(const struct attn_tensor_entry **out, struct attn_gguf_model *model,
                              const struct attn_tensor_entry *keys,
                              const struct attn_tensor_entry *values, struct attn_error *error)
@@ -158,7 +157,7 @@ static enum attn_status list_tensor(struct attn_gguf_model *model,
     if (find_pair(&other, model, entry, values_end, keys_end) ||
         find_pair(&other, model, entry, keys_end, whole_end))
         return ATTN_OK;
-    publish(name, model->config.architecture, entry->name);
+    hf_name(name, model->config.architecture, entry->name);
     if (find_pair(&other, model, entry, keys_end, values_end))
         status = join(&entry, model, entry, other, error);
     if (status != ATTN_OK)
@@ -168,34 +167,34 @@ static enum attn_status list_tensor(struct attn_gguf_model *model,
     if (copy == NULL)
         return attn_fail_memory(error, size);
     model->tensors[model->num_tensors++] =
-        (struct published){.name = memcpy(copy, name, size), .entry = entry};
+        (struct hf_tensor){.name = memcpy(copy, name, size), .entry = entry};
     model->names += size + ATTN_ALLOCATION;
     return ATTN_OK;
 }
 
-/* Lists the tensors of all parts. */
+/* Lists the tensors of all splits. */
 static enum attn_status list_tensors(struct attn_gguf_model *model, struct attn_error *error)
 {
     const struct attn_tensor_entry *other;
     size_t count = 0, pairs = 0;
-    for (size_t p = 0; p < model->num_parts; p++) {
-        count += attn_gguf_count(model->parts[p]);
-        for (size_t i = 0; i < attn_gguf_count(model->parts[p]); i++)
-            pairs +=
-                find_pair(&other, model, attn_gguf_entry(model->parts[p], i), keys_end, values_end);
+    for (size_t p = 0; p < model->num_splits; p++) {
+        count += attn_gguf_count(model->splits[p]);
+        for (size_t i = 0; i < attn_gguf_count(model->splits[p]); i++)
+            pairs += find_pair(&other, model, attn_gguf_entry(model->splits[p], i), keys_end,
+                               values_end);
     }
     model->tensors = attn_calloc(count + 1, sizeof *model->tensors);
     model->joined = attn_calloc(pairs + 1, sizeof *model->joined);
     if (model->tensors == NULL || model->joined == NULL)
         return attn_fail_memory(error, (count + 1) * sizeof *model->tensors);
-    for (size_t p = 0; p < model->num_parts; p++)
-        for (size_t i = 0; i < attn_gguf_count(model->parts[p]); i++) {
+    for (size_t p = 0; p < model->num_splits; p++)
+        for (size_t i = 0; i < attn_gguf_count(model->splits[p]); i++) {
             enum attn_status status =
-                list_tensor(model, attn_gguf_entry(model->parts[p], i), error);
+                list_tensor(model, attn_gguf_entry(model->splits[p], i), error);
             if (status != ATTN_OK)
                 return status;
         }
-    const struct published *twice =
+    const struct hf_tensor *twice =
         attn_sort_names(model->tensors, model->num_tensors, sizeof *model->tensors);
     return twice == NULL ? ATTN_OK
                          : attn_fail(error, ATTN_MALFORMED, twice->entry->name,
@@ -215,14 +214,14 @@ static size_t size_of_key(const struct attn_gguf *file, const char *key, size_t 
                                                                : ATTN_CHECKPOINT_MAX_SHARDS + 1;
 }
 
-/* Opens the parts after the first, whose name must end in -00001-of-<their number>.gguf. */
-static enum attn_status open_parts(struct attn_gguf_model *model, int directory, const char *name,
-                                   struct attn_error *error)
+/* Opens the splits after the first, whose name must end in -00001-of-<their number>.gguf. */
+static enum attn_status open_splits(struct attn_gguf_model *model, int directory, const char *name,
+                                    struct attn_error *error)
 {
-    const size_t count = size_of_key(model->parts[0], "split.count", 1);
+    const size_t count = size_of_key(model->splits[0], "split.count", 1);
     const size_t length = strlen(name);
-    char end[32], part[MAX_NAME];
-    snprintf(end, sizeof end, "-%0*d-of-%0*zu.gguf", PART_DIGITS, 1, PART_DIGITS, count);
+    char end[32], split[MAX_NAME];
+    snprintf(end, sizeof end, "-%0*d-of-%0*zu.gguf", SPLIT_DIGITS, 1, SPLIT_DIGITS, count);
     if (count <= 1)
         return ATTN_OK;
     if (count > ATTN_CHECKPOINT_MAX_SHARDS)
@@ -230,33 +229,33 @@ static enum attn_status open_parts(struct attn_gguf_model *model, int directory,
                          "%.64s is a part of more than %d: join them into fewer "
                          "(llama-gguf-split --merge)",
                          name, ATTN_CHECKPOINT_MAX_SHARDS);
-    if (size_of_key(model->parts[0], "split.no", 0) != 0)
+    if (size_of_key(model->splits[0], "split.no", 0) != 0)
         return attn_fail(error, ATTN_MALFORMED, name,
                          "%.64s is not the first part of a split model: name that one", name);
-    if (length < strlen(end) || length >= sizeof part ||
+    if (length < strlen(end) || length >= sizeof split ||
         strcmp(name + length - strlen(end), end) != 0)
         return attn_fail(error, ATTN_MALFORMED, name,
                          "%.64s is the first of %zu parts, whose name ends in %s", name, count,
                          end);
-    struct attn_gguf **parts = attn_calloc(count, sizeof *parts);
-    if (parts == NULL)
-        return attn_fail_memory(error, count * sizeof *parts);
-    parts[0] = model->parts[0];
-    attn_free(model->parts);
-    model->parts = parts;
+    struct attn_gguf **splits = attn_calloc(count, sizeof *splits);
+    if (splits == NULL)
+        return attn_fail_memory(error, count * sizeof *splits);
+    splits[0] = model->splits[0];
+    attn_free(model->splits);
+    model->splits = splits;
     for (size_t p = 1; p < count; p++) {
-        snprintf(part, sizeof part, "%.*s-%0*zu-of-%0*zu.gguf", (int)(length - strlen(end)), name,
-                 PART_DIGITS, p + 1, PART_DIGITS, count);
-        enum attn_status status = attn_gguf_open(&parts[p], directory, part, error);
+        snprintf(split, sizeof split, "%.*s-%0*zu-of-%0*zu.gguf", (int)(length - strlen(end)), name,
+                 SPLIT_DIGITS, p + 1, SPLIT_DIGITS, count);
+        enum attn_status status = attn_gguf_open(&splits[p], directory, split, error);
         if (status != ATTN_OK)
             return status;
-        model->num_parts++;
-        if (size_of_key(parts[p], "split.no", 0) != p ||
-            size_of_key(parts[p], "split.count", 0) != count)
-            return attn_fail(error, ATTN_MALFORMED, part,
+        model->num_splits++;
+        if (size_of_key(splits[p], "split.no", 0) != p ||
+            size_of_key(splits[p], "split.count", 0) != count)
+            return attn_fail(error, ATTN_MALFORMED, split,
                              "%.64s does not say that it is part %zu of %zu (split.no, "
                              "split.count)",
-                             part, p + 1, count);
+                             split, p + 1, count);
     }
     return ATTN_OK;
 }
@@ -265,16 +264,16 @@ enum attn_status attn_gguf_model_open(struct attn_gguf_model **out, int director
                                       struct attn_error *error)
 {
     struct attn_gguf_model *model = attn_calloc(1, sizeof *model);
-    if (model == NULL || (model->parts = attn_calloc(1, sizeof *model->parts)) == NULL) {
+    if (model == NULL || (model->splits = attn_calloc(1, sizeof *model->splits)) == NULL) {
         attn_free(model);
-        return attn_fail_memory(error, sizeof *model + sizeof *model->parts);
+        return attn_fail_memory(error, sizeof *model + sizeof *model->splits);
     }
-    enum attn_status status = attn_gguf_open(&model->parts[0], directory, name, error);
-    model->num_parts = status == ATTN_OK;
+    enum attn_status status = attn_gguf_open(&model->splits[0], directory, name, error);
+    model->num_splits = status == ATTN_OK;
     if (status == ATTN_OK)
-        status = open_parts(model, directory, name, error);
+        status = open_splits(model, directory, name, error);
     if (status == ATTN_OK)
-        status = attn_gguf_config(&model->config, model->parts, model->num_parts, error);
+        status = attn_gguf_config(&model->config, model->splits, model->num_splits, error);
     if (status == ATTN_OK)
         status = list_tensors(model, error);
     if (status == ATTN_OK)
@@ -288,11 +287,11 @@ void attn_gguf_model_close(struct attn_gguf_model *model)
 {
     if (model == NULL)
         return;
-    for (size_t p = 0; p < model->num_parts; p++)
-        attn_gguf_close(model->parts[p]);
+    for (size_t p = 0; p < model->num_splits; p++)
+        attn_gguf_close(model->splits[p]);
     for (size_t i = 0; i < model->num_tensors; i++)
         attn_free((void *)model->tensors[i].name);
-    attn_free(model->parts);
+    attn_free(model->splits);
     attn_free(model->tensors);
     attn_free(model->joined);
     attn_free(model->config.text);
@@ -306,8 +305,8 @@ size_t attn_gguf_model_memory(const struct attn_gguf_model *model)
     size_t bytes = sizeof *model + ATTN_GGUF_MAX_CONFIG + model->names +
                    model->num_tensors * sizeof *model->tensors +
                    model->num_joined * sizeof *model->joined;
-    for (size_t p = 0; p < model->num_parts; p++)
-        bytes += sizeof *model->parts + attn_gguf_memory(model->parts[p]);
+    for (size_t p = 0; p < model->num_splits; p++)
+        bytes += sizeof *model->splits + attn_gguf_memory(model->splits[p]);
     return bytes;
 }
 
@@ -323,7 +322,7 @@ enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
     const struct attn_gguf_architecture *architecture = model->config.architecture;
     const char *const types[] = {architecture->model_type, architecture->other_type,
                                  architecture->more_types};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(types); i++)
         if (types[i] != NULL && attn_text_word_number(types[i], model_type) != 0)
             return ATTN_OK;
     return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
@@ -349,9 +348,9 @@ int attn_gguf_model_entry_file(const struct attn_gguf_model *model,
     return attn_gguf_entry_file(joined != NULL ? joined->keys : entry);
 }
 
-int attn_gguf_model_file(const struct attn_gguf_model *model, size_t part)
+int attn_gguf_model_file(const struct attn_gguf_model *model, size_t split)
 {
-    return part < model->num_parts ? attn_gguf_file(model->parts[part]) : -1;
+    return split < model->num_splits ? attn_gguf_file(model->splits[split]) : -1;
 }
 
 bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,
@@ -364,7 +363,7 @@ bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *pref
 const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,
                                                      const char *name)
 {
-    const struct published *tensor =
+    const struct hf_tensor *tensor =
         attn_find_name(name, model->tensors, model->num_tensors, sizeof *model->tensors);
     return tensor != NULL ? tensor->entry : NULL;
 }
@@ -381,8 +380,8 @@ static bool is_one_of(const struct attn_tensor_entry *entry, const char *const *
     return last != NULL && *names != NULL;
 }
 
-/* The row of the file in which a published row is: of the pair (j, j + width / 2) that rotates
- * together in a head of `width` rows the file has rows 2j and 2j + 1. */
+/* The row of the file in which a row of Hugging Face's is: of the pair (j, j + width / 2) that
+ * rotates together in a head of `width` rows the file has rows 2j and 2j + 1. */
 static size_t row_in_file(size_t row, size_t width)
 {
     const size_t head = row / width, i = row % width, half = width / 2;

@@ -1,7 +1,7 @@
 /* gguf_model.h: GGUF files as the Hugging Face checkpoint that they were made from: its
  * configuration, the names of its tensors, and what the conversion changed in them.
  *
- * A model may be split into parts, NAME-00001-of-00003.gguf and so on, each with a header of its
+ * A model may be cut into splits, NAME-00001-of-00003.gguf and so on, each with a header of its
  * own; the first one has the keys.
  *
  * Source: the writers of llama.cpp (conversion/, gguf-py/gguf/constants.py) and its src/models. */
@@ -13,9 +13,9 @@
 
 struct attn_gguf_model; /* open files, their headers, and the names of the tensors */
 
-/* Opens file `name` of a directory descriptor, and the other parts of a model whose first part it
- * is.
- * Errors: those of attn_gguf_open; ATTN_MALFORMED (a key is missing or of another kind, a part
+/* Opens file `name` of a directory descriptor, and the other splits of a model whose first
+ * it is.
+ * Errors: those of attn_gguf_open; ATTN_MALFORMED (a key is missing or of another kind, a split
  * belongs to another model), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED (the architecture),
  * ATTN_NO_MEMORY. */
 enum attn_status attn_gguf_model_open(struct attn_gguf_model **out, int directory, const char *name,
@@ -43,20 +43,20 @@ const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_mode
 bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,
                            attn_visit_name *visit, void *context);
 
-/* Writes the name that a tensor of that published name has in the file. */
+/* Writes the name that a tensor of that name of Hugging Face's has in the file. */
 void attn_gguf_model_name(char out[ATTN_SAFETENSORS_MAX_NAME], const struct attn_gguf_model *model,
                           const char *name);
 
-/* As attn_gguf_read_f32, with the numbers that the published checkpoint has: rows of queries and
+/* As attn_gguf_read_f32, with the numbers that Hugging Face's checkpoint has: rows of queries and
  * keys in its order, norms without the 1 that Gemma adds, kv_b_proj whole. */
 enum attn_status attn_gguf_model_read_f32(float *out, const struct attn_gguf_model *model,
                                           const struct attn_tensor_entry *entry, size_t first,
                                           size_t count, struct attn_error *error);
 
-/* The descriptor of the file that an entry is in, and of a part, from 0 on; -1 where there is no
- * such part.  Borrowed. */
+/* The descriptor of the file that an entry is in, and of a split, from 0 on; -1 where there is no
+ * such split.  Borrowed. */
 int attn_gguf_model_entry_file(const struct attn_gguf_model *model,
                                const struct attn_tensor_entry *entry);
-int attn_gguf_model_file(const struct attn_gguf_model *model, size_t part);
+int attn_gguf_model_file(const struct attn_gguf_model *model, size_t split);
 
 #endif

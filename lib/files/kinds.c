@@ -54,7 +54,7 @@ enum attn_status attn_fail_torch(const char *name, struct attn_error *error)
 enum attn_status attn_check_kind(const char *start, size_t count, const char *name,
                                  const char *wanted, struct attn_error *error)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(kinds); i++)
         if (kinds[i].count <= count && memcmp(kinds[i].bytes, start, kinds[i].count) == 0)
             return fail_kind(name, kinds[i].what, wanted, kinds[i].remedy, error);
     for (size_t i = 0; i < attn_min(count, START); i++)

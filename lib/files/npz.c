@@ -2,7 +2,6 @@
  * float32. */
 #include "files/npz.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "basics/status.h"
@@ -28,9 +27,10 @@ struct attn_npz {
     char *names;
     struct array *arrays; /* [count], by name; with room for `members` */
     size_t count, members, names_bytes;
-    const struct array *ordered; /* the array in Fortran's order whose numbers are in `numbers` */
-    float *numbers;              /* in C order, until the last of them has been read */
-    size_t most_numbers;         /* that it will have room for, of the arrays that were found */
+    const struct array
+        *transposed;     /* the array in Fortran's order whose numbers are in `numbers` */
+    float *numbers;      /* in C order, until the last of them has been read */
+    size_t most_numbers; /* that it will have room for, of the arrays that were found */
     union {
         double doubles[CHUNK];
         uint16_t halves[CHUNK];
@@ -120,13 +120,6 @@ void attn_npz_close(struct attn_npz *npz)
     attn_free(npz->names);
     attn_free(npz->numbers);
     attn_free(npz);
-}
-
-size_t attn_npz_count(const struct attn_npz *npz) { return npz->count; }
-
-const char *attn_npz_name(const struct attn_npz *npz, size_t i)
-{
-    return npz->arrays[i].entry.name;
 }
 
 bool attn_npz_visit(const struct attn_npz *npz, const char *prefix, attn_visit_name *visit,
@@ -243,7 +236,7 @@ static enum attn_status check_header(struct array *array, const struct header *h
     struct attn_tensor_entry *entry = &array->entry;
     const struct attn_safetensors_dtype *dtype = NULL;
     const char order = header->descr[0];
-    for (size_t i = 0; (order == '<' || order == '>') && i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; (order == '<' || order == '>') && i < ATTN_COUNT(types); i++)
         if (strcmp(types[i].descr, header->descr + 1) == 0)
             dtype = &types[i].dtype;
     if (dtype == NULL)
@@ -353,11 +346,9 @@ static enum attn_status read_chunk(float *out, struct attn_npz *npz,
     if (bytes == sizeof(uint16_t) ? attn_widen_f16(out, npz->raw.halves, count)
                                   : attn_all_finite(out, count))
         return ATTN_OK;
-    size_t i = 0;
-    while (i < count && attn_all_finite(&out[i], 1))
-        i++;
     return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "array '%.96s': element %zu is not finite", entry->name, first + i);
+                     "array '%.96s': element %zu is not finite", entry->name,
+                     first + attn_first_non_finite(out, count));
 }
 
 /* The index in C order of element i of Fortran's order, whose first index runs fastest. */
@@ -373,12 +364,12 @@ static size_t c_index(const struct attn_tensor_entry *entry, size_t i, size_t co
 }
 
 /* Reads all of an array in Fortran's order, `count` elements, into npz->numbers. */
-static enum attn_status order(struct attn_npz *npz, const struct array *array, size_t count,
-                              struct attn_error *error)
+static enum attn_status transpose(struct attn_npz *npz, const struct array *array, size_t count,
+                                  struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
     attn_free(npz->numbers);
-    npz->ordered = NULL;
+    npz->transposed = NULL;
     npz->numbers = attn_alloc(room_of(&array->entry), sizeof *npz->numbers);
     if (npz->numbers == NULL)
         return attn_fail_memory(error, room_of(&array->entry) * sizeof *npz->numbers);
@@ -390,7 +381,7 @@ static enum attn_status order(struct attn_npz *npz, const struct array *array, s
             npz->numbers[c_index(&array->entry, at + i, count)] = chunk[i];
     }
     if (status == ATTN_OK)
-        npz->ordered = array;
+        npz->transposed = array;
     return status;
 }
 
@@ -405,15 +396,15 @@ enum attn_status attn_npz_read_f32(float *out, struct attn_npz *npz,
     if (!array->fortran || count == 0)
         return status;
     const size_t all = room_of(entry) - CHUNK;
-    if (npz->ordered != array)
-        status = order(npz, array, all, error);
+    if (npz->transposed != array)
+        status = transpose(npz, array, all, error);
     if (status != ATTN_OK)
         return status;
     memcpy(out, npz->numbers + first, count * sizeof *out);
     if (first + count == all) {
         attn_free(npz->numbers);
         npz->numbers = NULL;
-        npz->ordered = NULL;
+        npz->transposed = NULL;
     }
     return ATTN_OK;
 }

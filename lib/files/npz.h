@@ -23,12 +23,7 @@ void attn_npz_close(struct attn_npz *npz);
 /* The descriptor of the file.  Borrowed. */
 int attn_npz_descriptor(const struct attn_npz *npz);
 
-size_t attn_npz_count(const struct attn_npz *npz);
-
-/* The name of array i < attn_npz_count, without ".npy".  Borrowed. */
-const char *attn_npz_name(const struct attn_npz *npz, size_t i);
-
-/* attn_visit_names of the arrays. */
+/* attn_visit_names of the arrays, whose names are without ".npy". */
 bool attn_npz_visit(const struct attn_npz *npz, const char *prefix, attn_visit_name *visit,
                     void *context);
 

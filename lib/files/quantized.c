@@ -395,9 +395,6 @@ enum attn_status attn_quantized_read_f32(float *out, const struct attn_quantized
     attn_free(row);
     if (status != ATTN_OK || attn_all_finite(out, count))
         return status;
-    size_t i = 0;
-    while (isfinite(out[i]))
-        i++;
     return attn_fail(error, ATTN_NON_FINITE, w->entry.name, "tensor '%.96s' is not finite at %zu",
-                     w->entry.name, first + i);
+                     w->entry.name, first + attn_first_non_finite(out, count));
 }

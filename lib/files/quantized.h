@@ -9,7 +9,7 @@
  * each format's own code gives where it computes in float32.
  *
  * Sources: the writers and readers of fp8 (DeepSeek), compressed-tensors, AutoGPTQ and GPTQModel,
- * AutoAWQ, bitsandbytes, modelopt and MLX. */
+ * AutoAWQ, bitsandbytes, modelopt, torchao and MLX. */
 #ifndef ATTN_LIB_FILES_QUANTIZED_H
 #define ATTN_LIB_FILES_QUANTIZED_H
 

@@ -6,7 +6,6 @@
  * are unique. */
 #include "files/safetensors.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,8 +34,8 @@ struct attn_safetensors {
     size_t data_begin, data_length;    /* bytes */
     struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
     size_t count, capacity;
-    struct attn_safetensors_note_pair *notes; /* [num_notes], by name; NULL: not kept */
-    size_t num_notes;
+    struct attn_safetensors_pair *metadata; /* [num_metadata], by name; NULL: not kept */
+    size_t num_metadata;
 };
 
 static const struct attn_safetensors_dtype dtypes[] = {
@@ -81,7 +80,7 @@ static const char *read_entry(struct attn_tensor_entry *entry, const json_t *obj
         return "not an object of dtype, shape and data_offsets";
     const char *dtype = json_string_value(json_object_get(object, "dtype"));
     entry->dtype = NULL;
-    for (size_t i = 0; dtype != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
+    for (size_t i = 0; dtype != NULL && i < ATTN_COUNT(dtypes); i++)
         if (strcmp(dtypes[i].name, dtype) == 0)
             entry->dtype = &dtypes[i];
     if (entry->dtype == NULL)
@@ -131,14 +130,14 @@ static void read_metadata(struct attn_safetensors *file, struct attn_json_member
         if (m->text[m->at] != '"')
             m->status = ATTN_MALFORMED;
         json_t *value = attn_json_members_value(m, METADATA_TEXT);
-        if (file->notes == NULL || value == NULL) {
+        if (file->metadata == NULL || value == NULL) {
             json_decref(value);
-        } else if (file->num_notes == ATTN_SAFETENSORS_MAX_NOTES) {
+        } else if (file->num_metadata == ATTN_SAFETENSORS_MAX_NOTES) {
             json_decref(value);
             m->status = ATTN_MALFORMED;
         } else {
-            file->notes[file->num_notes++] =
-                (struct attn_safetensors_note_pair){key, json_string_value(value), value};
+            file->metadata[file->num_metadata++] =
+                (struct attn_safetensors_pair){key, json_string_value(value), value};
         }
     }
 }
@@ -203,11 +202,11 @@ static enum attn_status check_entries(struct attn_safetensors *file, struct attn
     const struct attn_tensor_entry *twice = attn_sort_names(entries, file->count, sizeof *entries);
     if (twice != NULL)
         return fail_entry(file, twice->name, "named twice", error);
-    const struct attn_safetensors_note_pair *note =
-        attn_sort_names(file->notes, file->num_notes, sizeof *file->notes);
-    if (note != NULL)
+    const struct attn_safetensors_pair *pair =
+        attn_sort_names(file->metadata, file->num_metadata, sizeof *file->metadata);
+    if (pair != NULL)
         return attn_fail(error, ATTN_MALFORMED, file->name, "%s: '%.96s' is noted twice",
-                         file->name, note->name);
+                         file->name, pair->name);
     return ATTN_OK;
 }
 
@@ -269,8 +268,8 @@ static enum attn_status read_header(struct attn_safetensors *file, size_t size, 
     return read_bytes(file->header, file, PREFIX, file->header_length, error);
 }
 
-/* Opens a container, reads and checks its header.  Notes are kept of a borrowed one; the descriptor
- * of another is closed after an error. */
+/* Opens a container, reads and checks its header.  Metadata are kept of a borrowed one; the
+ * descriptor of another is closed after an error. */
 static enum attn_status open_container(struct attn_safetensors **out,
                                        const struct attn_safetensors *container, const char *name,
                                        size_t size, size_t limit, struct attn_error *error)
@@ -286,9 +285,9 @@ static enum attn_status open_container(struct attn_safetensors **out,
     *file = *container;
     file->name = attn_alloc(name_size, 1);
     if (file->borrowed)
-        file->notes = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->notes);
-    if (file->name == NULL || (file->borrowed && file->notes == NULL))
-        status = attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->notes);
+        file->metadata = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->metadata);
+    if (file->name == NULL || (file->borrowed && file->metadata == NULL))
+        status = attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->metadata);
     else
         memcpy(file->name, name, name_size);
     if (status == ATTN_OK)
@@ -331,9 +330,9 @@ void attn_safetensors_close(struct attn_safetensors *file)
         return;
     if (!file->borrowed)
         close(file->file);
-    for (size_t i = 0; i < file->num_notes; i++)
-        json_decref(file->notes[i].owner);
-    attn_free(file->notes);
+    for (size_t i = 0; i < file->num_metadata; i++)
+        json_decref(file->metadata[i].string);
+    attn_free(file->metadata);
     attn_free(file->entries);
     attn_free(file->header);
     attn_free(file->name);
@@ -368,18 +367,18 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
     return attn_find_name(name, file->entries, file->count, sizeof *file->entries);
 }
 
-const struct attn_safetensors_note_pair *attn_safetensors_notes(size_t *count,
-                                                                const struct attn_safetensors *file)
+const struct attn_safetensors_pair *attn_safetensors_metadata(size_t *count,
+                                                              const struct attn_safetensors *file)
 {
-    *count = file->num_notes;
-    return file->notes;
+    *count = file->num_metadata;
+    return file->metadata;
 }
 
-const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name)
+const char *attn_safetensors_value(const struct attn_safetensors *file, const char *name)
 {
-    const struct attn_safetensors_note_pair *note =
-        attn_find_name(name, file->notes, file->num_notes, sizeof *file->notes);
-    return note != NULL ? note->value : NULL;
+    const struct attn_safetensors_pair *pair =
+        attn_find_name(name, file->metadata, file->num_metadata, sizeof *file->metadata);
+    return pair != NULL ? pair->value : NULL;
 }
 
 /* ---- The data ------------------------------------------------------------------------------ */
@@ -413,11 +412,9 @@ static enum attn_status read_chunk(float *out, const struct attn_safetensors *fi
         finite = attn_widen_f16(out, halves, count);
     if (finite)
         return ATTN_OK;
-    size_t i = 0;
-    while (attn_all_finite(&out[i], 1))
-        i++;
     return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
+                     "tensor '%.96s': element %zu is not finite", entry->name,
+                     first + attn_first_non_finite(out, count));
 }
 
 enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,

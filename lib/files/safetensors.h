@@ -29,9 +29,9 @@ struct attn_tensor_entry {
 };
 
 /* A pair of __metadata__. */
-struct attn_safetensors_note_pair {
+struct attn_safetensors_pair {
     const char *name, *value;
-    void *owner; /* the JSON string that holds value; the reader's */
+    void *string; /* the JSON string that holds value; the reader's */
 };
 
 struct attn_safetensors; /* an open file and its parsed header */
@@ -82,9 +82,9 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
 
 /* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
  * none).  Only readers of a source keep them, since headers of checkpoints may be of any length. */
-const struct attn_safetensors_note_pair *attn_safetensors_notes(
-    size_t *count, const struct attn_safetensors *file);
-const char *attn_safetensors_note(const struct attn_safetensors *file, const char *name);
+const struct attn_safetensors_pair *attn_safetensors_metadata(size_t *count,
+                                                              const struct attn_safetensors *file);
+const char *attn_safetensors_value(const struct attn_safetensors *file, const char *name);
 
 /* Memory that the reader takes: header and entries; 0 for NULL. */
 size_t attn_safetensors_memory(const struct attn_safetensors *file);

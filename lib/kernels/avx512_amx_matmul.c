@@ -9,7 +9,6 @@
  *
  * A step of b, 32 rows of 64 columns, is copied as pairs of rows, which is how the instruction
  * reads it.  Rows are copied once for all columns. */
-#include <string.h>
 
 #include "kernels/avx512_amx.h"
 

@@ -7,7 +7,6 @@
  * and each 32 values of k are a step: an element takes the products of the high numbers, then those
  * of the low, each the sum of a chain over the even and one over the odd values.  That order is the
  * same for any number of rows and columns, since tiles are configured for what is there. */
-#include <string.h>
 
 #include "kernels/avx512_amx.h"
 

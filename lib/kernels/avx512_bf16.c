@@ -6,10 +6,10 @@
 #ifndef PROJECT_DOT_BF16
 #include <immintrin.h>
 
+#include "kernels/kernels.h"
+
 /* For each word: sum + odd x odd, then + even x even, both fused; denormals count as zeros. */
-static inline __attribute__((always_inline)) __m512 project_dot_bf16_avx512bf16(__m512 sum,
-                                                                                __m512i x,
-                                                                                __m512i w)
+INLINE __m512 project_dot_bf16_avx512bf16(__m512 sum, __m512i x, __m512i w)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)w);
 }

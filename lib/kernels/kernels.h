@@ -20,6 +20,8 @@
 
 #include "attn.h"
 
+#define INLINE static inline __attribute__((always_inline)) /* a part of kernels' loops */
+
 #define ATTN_PANEL 32         /* columns of a weight matrix that are stored side by side */
 #define ATTN_RANGE_WORDS 384  /* words of a column that a product sums before adding to y */
 #define ATTN_PAIR_STEP 32     /* numbers of a divided row, or rows of pairs, are multiples of it */

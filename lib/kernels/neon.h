@@ -11,7 +11,6 @@
 #include "kernels/kernels.h"
 #include "kernels/tiling.h"
 
-#define INLINE static inline __attribute__((always_inline))
 /* A loop over the registers of a tile, unrolled so that each array element is a register. */
 #define unroll_for(i, count) _Pragma("GCC unroll 16") for (int i = 0; i < (count); i++)
 

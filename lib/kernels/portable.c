@@ -13,8 +13,6 @@
 #include "kernels/kernels.h"
 #include "kernels/widen.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 #define LANES 32 /* columns or partial sums side by side; gcc makes no vector loop of fewer */
 
 /* The sum of all lanes, the upper half added to the lower until one lane is left. */

@@ -3,13 +3,10 @@
  * A panel of bf16 or int8 is first unpacked to [k][ATTN_PANEL] numbers in scratch memory, once for
  * all rows, so that the inner loops run over whole vectors. */
 #include <math.h>
-#include <string.h>
 
 #include "basics/half_float.h"
 #include "basics/mem.h"
 #include "kernels/kernels.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 static const float zeros[ATTN_PANEL];
 

@@ -103,8 +103,7 @@ static inline const char *prefetch_begin(const struct attn_matmul *p, size_t lin
 }
 
 /* Prefetches `lines` (constant) cache lines and returns the address after them. */
-static inline __attribute__((always_inline)) const char *prefetch_lines(const char *at,
-                                                                        const size_t lines)
+INLINE const char *prefetch_lines(const char *at, const size_t lines)
 {
     for (size_t l = 0; l < lines; l++)
         __builtin_prefetch(at + l * CACHE_LINE, 0, 3);

@@ -70,7 +70,7 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
         {scaling->beta, -1e6, 1e6, "attn_scale"},
         {scaling->period, scaling->period != 0 ? 1e-3 : 0, INT32_MAX, "floor_scale"},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(numbers); i++)
         if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
             return attn_fail(error, ATTN_OUT_OF_RANGE, numbers[i].name,
                              "%s is %g, must be %g to %g", numbers[i].name, numbers[i].value,

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -434,9 +433,9 @@ enum attn_status attn_checkpoint_keep(struct attn_checkpoint *checkpoint,
                                       struct attn_error *error)
 {
     struct attn_quantized **list = attn_grow(checkpoint->quantized, checkpoint->num_quantized,
-                                             &checkpoint->quantized_room, sizeof *list);
+                                             &checkpoint->quantized_room, sizeof *list, error);
     if (list == NULL)
-        return attn_fail_memory(error, checkpoint->quantized_room * sizeof *list);
+        return ATTN_NO_MEMORY;
     checkpoint->quantized = list;
     snprintf(weight->name, sizeof weight->name, "%s", name);
     snprintf(weight->label, sizeof weight->label, "%u-bit codes", weight->bits);
@@ -606,8 +605,8 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
     attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
     if (checkpoint->npz != NULL)
         return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
-    for (size_t part = 0; checkpoint->gguf != NULL; part++) {
-        const int file = attn_gguf_model_file(checkpoint->gguf, part);
+    for (size_t split = 0; checkpoint->gguf != NULL; split++) {
+        const int file = attn_gguf_model_file(checkpoint->gguf, split);
         if (file < 0 || !stamp_file(sum, changed, file))
             return file < 0;
     }

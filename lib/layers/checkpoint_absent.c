@@ -34,7 +34,6 @@ static const struct {
     {"*.npz", "to serve it, name the file itself, with a config"},
     {"*.safetensors", "to serve it, name the file itself, with a config"},
 };
-#define NUM_OTHERS (sizeof others / sizeof others[0])
 
 static const char *const adapters[] = {"adapter_config.json", "adapter_model.safetensors",
                                        "adapter_model.bin"};
@@ -47,7 +46,7 @@ static bool is_there(int directory, const char *name)
 
 enum attn_status attn_refuse_adapter(int directory, struct attn_error *error)
 {
-    for (size_t i = 0; i < sizeof adapters / sizeof adapters[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(adapters); i++)
         if (is_there(directory, adapters[i]))
             return attn_fail(error, ATTN_UNSUPPORTED, adapters[i],
                              "%s: an adapter (LoRA) is not applied: " MERGE
@@ -56,10 +55,10 @@ enum attn_status attn_refuse_adapter(int directory, struct attn_error *error)
     return ATTN_OK;
 }
 
-/* The first row that fits an entry, whose name is copied; NUM_OTHERS where none does. */
+/* The first row that fits an entry, whose name is copied; ATTN_COUNT(others) where none does. */
 static size_t find_other(char name[NAME_MAX + 1], int directory)
 {
-    size_t best = NUM_OTHERS;
+    size_t best = ATTN_COUNT(others);
     DIR *list = attn_list_directory(directory);
     if (list == NULL)
         return best;
@@ -80,7 +79,7 @@ static const char *const no_models[] = {"mmproj*", "*[-._]mmproj*", "imatrix*", 
 /* Whether the entry is a GGUF file that is a model, or its first part: not a further part. */
 static bool is_gguf_model(const char *name)
 {
-    for (size_t i = 0; i < sizeof no_models / sizeof no_models[0]; i++)
+    for (size_t i = 0; i < ATTN_COUNT(no_models); i++)
         if (fnmatch(no_models[i], name, 0) == 0)
             return false;
     return fnmatch("*.gguf", name, 0) == 0 &&
@@ -121,7 +120,7 @@ enum attn_status attn_fail_absent(int directory, const char *name, const char *a
                          "%s is a link to nothing: its target has to be copied or mounted too",
                          name);
     const size_t row = find_other(other, directory);
-    if (row == NUM_OTHERS)
+    if (row == ATTN_COUNT(others))
         return attn_fail(error, ATTN_NOT_FOUND, name, "%s", absent);
     return attn_fail(error, ATTN_NOT_FOUND, name, "%s; there is %.64s: %s", absent, other,
                      others[row].remedy);

@@ -4,8 +4,6 @@
  * group is partitioned into tasks of the pool, rows by panels. */
 #include "layers/linear.h"
 
-#include <string.h>
-
 #include "basics/mem.h"
 #include "kernels/gemm.h"
 

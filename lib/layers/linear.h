@@ -27,9 +27,6 @@ struct attn_linear {
     float *bias;  /* [out] or NULL */
 };
 
-/* The packed weight of input i in output o, as a number. */
-float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i);
-
 /* Bytes of a packed matrix and its scales, without a bias. */
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype);
 

@@ -1,4 +1,4 @@
-/* linear_pack.c: weights [out][in] -> panels of words, and single weights back.
+/* linear_pack.c: weights [out][in] -> panels of words.
  *
  * A panel is packed block by block: BLOCK words of each of its columns in turn, so that the block
  * stays in the first cache while the rows of weights stream through.  Bits of a column that no
@@ -21,21 +21,6 @@ static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
 static enum attn_dtype stored_as(enum attn_dtype dtype)
 {
     return dtype == ATTN_W8A16 ? ATTN_INT8 : dtype;
-}
-
-float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
-{
-    const size_t each = attn_numbers_per_word(linear->dtype);
-    const size_t word = attn_linear_word(linear, o / ATTN_PANEL, i - i % each);
-    const size_t at = (word + o % ATTN_PANEL) * each + i % each; /* in numbers of the dtype */
-    switch (linear->dtype) {
-    case ATTN_BF16:
-        return attn_bf16_to_float(((const uint16_t *)linear->panels)[at]);
-    case ATTN_INT8:
-        return linear->scale[o] * (float)(((const uint8_t *)linear->panels)[at] - 128);
-    default:
-        return ((const float *)linear->panels)[at];
-    }
 }
 
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)

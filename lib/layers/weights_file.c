@@ -410,12 +410,25 @@ void attn_weights_writer_add(struct attn_weights_writer *writer, const void *arr
     append(writer, NULL, (ATTN_ALIGN - bytes % ATTN_ALIGN) % ATTN_ALIGN);
 }
 
-/* The file is readable for those who may read the directory, and writable for nobody. */
-static void publish(struct attn_weights_writer *writer)
+void attn_weights_writer_end(struct attn_weights_writer *writer,
+                             const char key[ATTN_CHECKSUM_DIGITS], const char fingerprint[17])
 {
+    struct header header = {.magic = MAGIC};
     struct stat info;
     char identity[ATTN_CHECKSUM_DIGITS];
-    errno = 0;
+    if (writer->code == 0)
+        flush(writer);
+    if (writer->code != 0)
+        return;
+    memcpy(header.key, key, sizeof header.key);
+    memcpy(header.fingerprint, fingerprint, sizeof header.fingerprint);
+    attn_checksum_hex(header.checksum, &writer->sum);
+    header.bytes = writer->offset;
+    checksum_of(header.self, &header, offsetof(struct header, self));
+    write_at(writer, (const char *)&header, sizeof header, 0);
+    if (writer->code != 0)
+        return;
+    errno = 0; /* the file is readable for those who may read the directory, writable for nobody */
     if (fstat(writer->directory, &info) != 0 ||
         fchmod(writer->file, 0400 | (info.st_mode & 0044)) != 0 || fsync(writer->file) != 0 ||
         renameat(writer->directory, writer->temporary, writer->directory, writer->name) != 0) {
@@ -427,24 +440,6 @@ static void publish(struct attn_weights_writer *writer)
         attn_weights_note(writer->directory, writer->name, VERIFIED, identity);
     close(writer->file);
     writer->file = -1;
-}
-
-void attn_weights_writer_end(struct attn_weights_writer *writer,
-                             const char key[ATTN_CHECKSUM_DIGITS], const char fingerprint[17])
-{
-    struct header header = {.magic = MAGIC};
-    if (writer->code == 0)
-        flush(writer);
-    if (writer->code != 0)
-        return;
-    memcpy(header.key, key, sizeof header.key);
-    memcpy(header.fingerprint, fingerprint, sizeof header.fingerprint);
-    attn_checksum_hex(header.checksum, &writer->sum);
-    header.bytes = writer->offset;
-    checksum_of(header.self, &header, offsetof(struct header, self));
-    write_at(writer, (const char *)&header, sizeof header, 0);
-    if (writer->code == 0)
-        publish(writer);
 }
 
 void attn_weights_writer_fini(struct attn_weights_writer *writer)

@@ -38,7 +38,7 @@ void attn_weights_print_name(char out[ATTN_WEIGHTS_NAME_MAX], const char *label,
                              const char key[ATTN_CHECKSUM_DIGITS]);
 
 /* Removes the files of that label that no process uses, but not `keep` and its note, and what
- * writers left that were killed.  For the owner of the lock. */
+ * writers left that were killed.  For the holder of the lock. */
 void attn_weights_tidy(int directory, const char *label, const char *keep);
 
 /* Whether the note of the file has the line "FACT DIGEST"; adding one.  A line that cannot be
@@ -85,7 +85,7 @@ struct attn_weights_writer {
 };
 
 /* Begins a file whose arrays take `data` bytes, and takes that much of the disk at once where the
- * file system can.  For the owner of the lock, who has tidied.  After a failure, which `code`
+ * file system can.  For the holder of the lock, who has tidied.  After a failure, which `code`
  * keeps, all further calls do nothing. */
 void attn_weights_writer_begin(struct attn_weights_writer *writer, int directory, const char *name,
                                size_t data);

@@ -102,10 +102,9 @@ size_t attn_cgroup_least(const char *root, const char *controller,
 static size_t directory_memory(const char *directory)
 {
     char line[64];
-    if (!attn_cgroup_line(line, sizeof line, directory, "memory.max") &&
-        !attn_cgroup_line(line, sizeof line, directory, "memory.limit_in_bytes"))
-        return SIZE_MAX;
-    if (line[0] < '0' || line[0] > '9')
+    if ((!attn_cgroup_line(line, sizeof line, directory, "memory.max") &&
+         !attn_cgroup_line(line, sizeof line, directory, "memory.limit_in_bytes")) ||
+        line[0] < '0' || line[0] > '9')
         return SIZE_MAX;
     return strtoull(line, NULL, 10);
 }

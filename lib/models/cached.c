@@ -175,7 +175,7 @@ static enum attn_status write_file(int *code, struct attn_model *model, const st
     return status;
 }
 
-/* For the owner of the directory's lock: another process may have written the file before. */
+/* For the holder of the directory's lock: another process may have written the file before. */
 static enum attn_status write_and_use(struct attn_cached_load *out, struct attn_model *model,
                                       const struct cache *cache, struct attn_error *error)
 {

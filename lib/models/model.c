@@ -116,7 +116,7 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
     }
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
-    enum attn_status status = attn_config_read_with(&model->config, &reading, text, length, error);
+    enum attn_status status = attn_config_read(&model->config, &reading, text, length, error);
     if (status == ATTN_OK && model->checkpoint != NULL &&
         model->config.hf.quantization.method == ATTN_QUANT_NONE)
         status = attn_quantization_read_beside(&model->config.hf.quantization, &sum,

@@ -1,10 +1,9 @@
 /* import.c: the bytes of a file become a cache.
  *
- * The bytes are not trusted; they are in memory, or in a file of which no more than 64 tokens are
- * held at a time.  Checks run in this order: the container (files/safetensors.h), the tensors
- * against the model, the checksum.  Only then are tokens copied, 64 at a time, and each number is
- * checked on the way.  The cache belongs to the import alone until it is complete, so a refused
- * file leaves nothing to undo. */
+ * The bytes are not trusted.  Checks run in this order: the container (files/safetensors.h), the
+ * tensors against the model, the checksum.  Only then are tokens copied, 64 at a time, and each
+ * number is checked on the way.  The cache belongs to the import alone until it is complete, so a
+ * refused file leaves nothing to undo. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,26 +12,13 @@
 #include "models/model.h"
 #include "states/cache_file.h"
 
-#define VERIFY_BYTES ((size_t)256 << 10) /* read at a time */
-#define FORMATS "attn-cache-"            /* the name of each format begins so */
-
-/* Which blocks of a layer the import is to share. */
-struct share {
-    size_t layer;                  /* index among the resident ones */
-    const struct attn_cache *from; /* of the same model and pool */
-    size_t blocks; /* those before this index, of blocks of both; 0: none is left to share */
-};
-
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
-    struct share *shares; /* [num_shares] of a layer in the order of blocks */
-    size_t num_shares, shares_room;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
-    const size_t *ends; /* of a cache that has its lengths: what is filled, by layer; or NULL */
-    float *scratch;     /* [scratch_bytes] 64 tokens */
+    float *scratch;                           /* [scratch_bytes] 64 tokens */
     size_t scratch_bytes;
     /* Progress. */
     bool summed;
@@ -54,16 +40,16 @@ static bool has_format(const struct attn_import *import, const char *format)
     return note != NULL && strcmp(note, format) == 0;
 }
 
-static enum attn_status open_source(struct attn_import **out,
-                                    const struct attn_safetensors_source *source,
-                                    struct attn_error *error)
+enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
+                                  struct attn_error *error)
 {
+    const struct attn_safetensors_source source = {bytes, -1, size};
     struct attn_import *import = attn_calloc(1, sizeof *import);
     if (import == NULL)
         return attn_fail_memory(error, sizeof *import);
     attn_checksum_init(&import->sum);
     enum attn_status status =
-        attn_safetensors_open_source(&import->file, source, "state", ATTN_MAX_STATE_HEADER, error);
+        attn_safetensors_open_source(&import->file, &source, "state", ATTN_MAX_STATE_HEADER, error);
     if (status == ATTN_OK && !has_format(import, ATTN_CACHE_FILE_FORMAT) &&
         !has_format(import, ATTN_CACHE_FILE_WINDOWS))
         status = fail_form(error, "format",
@@ -76,25 +62,12 @@ static enum attn_status open_source(struct attn_import **out,
     return status;
 }
 
-enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
-                                  struct attn_error *error)
-{
-    return open_source(out, &(struct attn_safetensors_source){bytes, -1, size}, error);
-}
-
-enum attn_status attn_import_open_file(struct attn_import **out, int file, size_t size,
-                                       struct attn_error *error)
-{
-    return open_source(out, &(struct attn_safetensors_source){NULL, file, size}, error);
-}
-
 void attn_import_close(struct attn_import *import)
 {
     if (import == NULL)
         return;
     attn_safetensors_close(import->file);
     attn_free(import->layers);
-    attn_free(import->shares);
     attn_free(import->tensors);
     attn_free(import->scratch);
     attn_free(import);
@@ -102,7 +75,7 @@ void attn_import_close(struct attn_import *import)
 
 const char *attn_import_note(const struct attn_import *import, const char *name)
 {
-    return attn_safetensors_note(import->file, name);
+    return attn_safetensors_value(import->file, name);
 }
 
 /* ---- Against the model ----------------------------------------------------------------------- */
@@ -160,14 +133,8 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
         return attn_fail(error, ATTN_CACHE_FULL, "lengths",
                          "layer %zu has %zu tokens, max_length is %zu", layer->layer, layer->length,
                          limit);
-    if (import->ends == NULL && attn_cache_length(import->cache, layer->layer) > 0)
+    if (attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
-    const size_t end = import->ends != NULL ? import->ends[layer->layer] : 0;
-    const size_t filled = attn_cache_filled(import->cache, layer->layer);
-    if (import->ends != NULL && (end > layer->length || (filled < end && filled < layer->first)))
-        return attn_fail(error, ATTN_INVALID, "cache",
-                         "layer %zu has tokens %zu to %zu, not all that are missing before %zu",
-                         layer->layer, layer->first, layer->length, end);
     if (!begins_with_source(import, i))
         return attn_fail(error, ATTN_MALFORMED, "first",
                          "layer %zu begins at token %zu, the layer that it reads at another",
@@ -186,53 +153,55 @@ size_t attn_import_memory(const struct attn_model *model)
            attn_cache_file_scratch_bytes(model) + tensors + 2 * ATTN_ALIGN;
 }
 
-enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache *cache,
-                                   struct attn_error *error)
+/* Finds the tensors of all layers, and no others; the notes say their first tokens and lengths. */
+static enum attn_status find_layers(struct attn_import *import, struct attn_error *error)
 {
-    struct attn_model_info info;
-    const char *note = attn_import_note(import, "fingerprint");
-    char *lengths = NULL;
-    import->cache = cache;
-    attn_model_describe(&info, attn_cache_model(cache));
-    if (note == NULL || strcmp(note, info.fingerprint) != 0)
-        return attn_fail(error, ATTN_INVALID, "fingerprint",
-                         "the state is of a model with fingerprint %.32s, this one's is %s",
-                         note != NULL ? note : "(none)", info.fingerprint);
-    enum attn_status status = attn_cache_file_layers(&import->layers, &import->num_layers,
-                                                     attn_cache_model(cache), error);
-    if (status != ATTN_OK)
-        return status;
-    import->tensors = attn_alloc(2 * import->num_layers, sizeof *import->tensors);
-    import->scratch_bytes = attn_cache_file_scratch_bytes(attn_cache_model(cache));
-    import->scratch = attn_alloc(import->scratch_bytes, 1);
-    if (import->tensors == NULL || import->scratch == NULL)
-        return attn_fail_memory(error, import->scratch_bytes);
-    const char *first = attn_import_note(import, "first");
+    const char *firsts = attn_import_note(import, "first");
+    const char *lengths = attn_import_note(import, "lengths");
+    enum attn_status status = ATTN_OK;
+    char *found = NULL;
     if (has_format(import, ATTN_CACHE_FILE_WINDOWS) &&
-        (first == NULL || !attn_cache_file_read_firsts(import->layers, import->num_layers, first)))
-        status = fail_form(error, "first", "first is no list of the layers' first tokens");
+        (firsts == NULL ||
+         !attn_cache_file_read_firsts(import->layers, import->num_layers, firsts)))
+        return fail_form(error, "first", "first is no list of the layers' first tokens");
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
         status = find_layer(import, i, error);
     if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
     if (status == ATTN_OK)
-        status =
-            attn_cache_file_numbers(&lengths, import->layers, import->num_layers, false, error);
-    if (status == ATTN_OK &&
-        ((note = attn_import_note(import, "lengths")) == NULL || strcmp(note, lengths) != 0))
+        status = attn_cache_file_numbers(&found, import->layers, import->num_layers, false, error);
+    if (status == ATTN_OK && (lengths == NULL || strcmp(lengths, found) != 0))
         status = fail_form(error, "lengths", "lengths are not those of its tensors");
-    attn_free(lengths);
-    for (size_t i = 0; i < import->num_layers && status == ATTN_OK && import->ends == NULL; i++)
-        status =
-            attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
+    attn_free(found);
     return status;
 }
 
-enum attn_status attn_import_begin_fill(struct attn_import *import, struct attn_cache *cache,
-                                        const size_t ends[], struct attn_error *error)
+enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache *cache,
+                                   struct attn_error *error)
 {
-    import->ends = ends;
-    return attn_import_begin(import, cache, error);
+    const struct attn_model *model = attn_cache_model(cache);
+    const char *fingerprint = attn_import_note(import, "fingerprint");
+    struct attn_model_info info;
+    import->cache = cache;
+    attn_model_describe(&info, model);
+    if (fingerprint == NULL || strcmp(fingerprint, info.fingerprint) != 0)
+        return attn_fail(error, ATTN_INVALID, "fingerprint",
+                         "the state is of a model with fingerprint %.32s, this one's is %s",
+                         fingerprint != NULL ? fingerprint : "(none)", info.fingerprint);
+    enum attn_status status =
+        attn_cache_file_layers(&import->layers, &import->num_layers, model, error);
+    if (status != ATTN_OK)
+        return status;
+    import->tensors = attn_alloc(2 * import->num_layers, sizeof *import->tensors);
+    import->scratch_bytes = attn_cache_file_scratch_bytes(model);
+    import->scratch = attn_alloc(import->scratch_bytes, 1);
+    if (import->tensors == NULL || import->scratch == NULL)
+        return attn_fail_memory(error, import->scratch_bytes);
+    status = find_layers(import, error);
+    for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
+        status =
+            attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
+    return status;
 }
 
 size_t attn_import_cache_bytes(const struct attn_import *import)
@@ -244,122 +213,7 @@ size_t attn_import_cache_bytes(const struct attn_import *import)
     return bytes;
 }
 
-/* ---- Sharing blocks with a cache that was imported before --------------------------------------
- *
- * One block can hold the tokens of two caches where the tokens of one are the first tokens of the
- * other, since a cache shows no slot beyond its own length.  The caller names the cache and the
- * number of blocks.  Whether both caches hold the same tokens is verified here, token by token, so
- * that a wrong name costs memory and never a bit.
- *
- * A fork may end within a block in which its parent goes on, and may be imported before its parent.
- * So a block that an import fills counts its tokens (attn_block.tokens), whichever of its caches
- * shows them.  A longer cache that shares the block later compares that many tokens and writes the
- * rest after them.  A step that writes to a block sets its count to 0, and no import shares the
- * block from then on. */
-
-/* Tokens that are to be written to a block. */
-struct tokens {
-    const struct attn_layer_spec *spec;
-    size_t count;
-    const float *key, *value; /* [G][count][D], [G][count][Dv] */
-};
-
-static bool has_token(const struct attn_block *block, const struct tokens *tokens, size_t i)
-{
-    const struct attn_layer_spec *s = tokens->spec;
-    const struct attn_cached_sizes sizes = attn_cached_sizes(s);
-    const size_t d = sizes.key, dv = sizes.value;
-    float key[ATTN_MAX_HEAD_DIM], value[ATTN_MAX_HEAD_DIM];
-    for (size_t g = 0; g < sizes.heads; g++) {
-        size_t row = g * tokens->count + i;
-        struct attn_tile tile;
-        attn_block_tile(&tile, block, s, g);
-        attn_tile_get(key, value, &tile, i, d, dv);
-        if (memcmp(key, tokens->key + row * d, d * sizeof *key) != 0 ||
-            memcmp(value, tokens->value + row * dv, dv * sizeof *value) != 0)
-            return false;
-    }
-    return true;
-}
-
-/* Whether the first tokens of the block and of `tokens` are the same, as far as both go. */
-static bool agrees(const struct attn_block *block, const struct tokens *tokens)
-{
-    size_t both = attn_min(block->tokens, tokens->count);
-    for (size_t i = 0; i < both; i++)
-        if (!has_token(block, tokens, i))
-            return false;
-    return both > 0;
-}
-
-/* Adds the block to the cache, and to the block the tokens that it does not have yet. */
-static enum attn_status append_shared(struct attn_block *block, const struct tokens *tokens,
-                                      struct attn_cache *cache, size_t layer,
-                                      struct attn_error *error)
-{
-    enum attn_status status =
-        attn_cache_check_rows(tokens->spec, tokens->count, tokens->key, tokens->value, error);
-    if (status == ATTN_OK)
-        status = attn_cache_share_block(cache, layer, block, error);
-    if (status == ATTN_OK)
-        status =
-            attn_cache_put_rows(cache, layer, tokens->count, attn_min(block->tokens, tokens->count),
-                                tokens->key, tokens->value, error);
-    if (status == ATTN_OK && tokens->count > block->tokens)
-        block->tokens = (unsigned)tokens->count;
-    return status;
-}
-
-/* attn_cache_write of up to ATTN_TILE tokens to a layer whose length is a multiple of that.  The
- * cache shares the block of `share` where that block holds the same tokens; else it takes a block
- * of its own, and so do all writes after this one, unless a window of `from` has forgotten it. */
-static enum attn_status write_tokens(struct share *share, struct attn_cache *cache, size_t layer,
-                                     size_t count, const float *key, const float *value,
-                                     struct attn_error *error)
-{
-    const struct tokens tokens = {attn_model_layer(attn_cache_model(cache), layer), count, key,
-                                  value};
-    size_t index = attn_cache_length(cache, layer) / ATTN_TILE;
-    if (count == 0)
-        return ATTN_OK;
-    if (attn_cache_shares_layer(cache, layer))
-        return attn_cache_write(cache, layer, count, key, value, error);
-    if (index < share->blocks) {
-        const struct attn_cache_view from = attn_cache_view(share->from, layer);
-        struct attn_block *block = index >= from.first ? from.blocks[index - from.first] : NULL;
-        if (block != NULL && agrees(block, &tokens))
-            return append_shared(block, &tokens, cache, layer, error);
-        if (block != NULL)
-            share->blocks = 0;
-    }
-    enum attn_status status = attn_cache_write(cache, layer, count, key, value, error);
-    const struct attn_cache_view own = attn_cache_view(cache, layer);
-    if (status == ATTN_OK)
-        own.blocks[index - own.first]->tokens = (unsigned)count;
-    return status;
-}
-
-enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
-                                          const struct attn_cache *from, size_t blocks,
-                                          struct attn_error *error)
-{
-    size_t i = 0, most;
-    (void)attn_cache_blocks(&most, from, layer);
-    while (i < import->num_layers && import->layers[i].layer != layer)
-        i++;
-    if (i == import->num_layers || attn_cache_model(from) != attn_cache_model(import->cache))
-        return ATTN_OK;
-    struct share *shares =
-        attn_grow(import->shares, import->num_shares, &import->shares_room, sizeof *shares);
-    if (shares == NULL)
-        return attn_fail_memory(error, import->num_shares * sizeof *shares);
-    import->shares = shares;
-    most += attn_cache_first(from, layer) / ATTN_TILE;
-    shares[import->num_shares++] = (struct share){i, from, attn_min(blocks, most)};
-    return ATTN_OK;
-}
-
-/* ---- Without a model ------------------------------------------------------------------------- */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 /* Ends the sum of a file's tensors with its notes and compares it with the note `checksum`. */
 static enum attn_status check_sum(struct attn_checksum *sum, const struct attn_safetensors *file,
@@ -367,8 +221,8 @@ static enum attn_status check_sum(struct attn_checksum *sum, const struct attn_s
 {
     size_t count;
     char digits[ATTN_CHECKSUM_DIGITS + 1];
-    const char *said = attn_safetensors_note(file, "checksum");
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, file);
+    const char *said = attn_safetensors_value(file, "checksum");
+    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, file);
     for (size_t i = 0; i < count; i++)
         if (notes[i].value != said)
             attn_cache_file_sum_note(sum, notes[i].name, notes[i].value);
@@ -378,61 +232,6 @@ static enum attn_status check_sum(struct attn_checksum *sum, const struct attn_s
         return ATTN_OK;
     return fail_form(error, "checksum", "its checksum is not that of its contents");
 }
-
-enum attn_status attn_import_verify(struct attn_import *import, struct attn_error *error)
-{
-    struct attn_safetensors *file = import->file;
-    struct attn_checksum sum;
-    char name[ATTN_CACHE_FILE_NAME], *room = attn_alloc(VERIFY_BYTES, 1);
-    enum attn_status status = room != NULL ? ATTN_OK : attn_fail_memory(error, VERIFY_BYTES);
-    size_t found = 0;
-    const void *bytes;
-    bool has_key = false;
-    attn_checksum_init(&sum);
-    for (size_t i = 0; i < 2 * (size_t)ATTN_MAX_LAYERS && status == ATTN_OK; i++) {
-        const struct attn_cache_file_layer layer = {.layer = i / 2};
-        attn_cache_file_tensor_name(name, &layer, (enum attn_cache_file_kind)(i % 2));
-        const struct attn_tensor_entry *tensor = attn_safetensors_find(file, name);
-        if (i % 2 == 0)
-            has_key = tensor != NULL;
-        else if (has_key != (tensor != NULL))
-            status = fail_form(error, NULL, "a layer has keys or values alone");
-        found += tensor != NULL;
-        size_t left = tensor != NULL ? tensor->end - tensor->begin : 0, at = 0;
-        for (size_t count; left > 0 && status == ATTN_OK; at += count, left -= count) {
-            count = attn_min(left, VERIFY_BYTES);
-            status = attn_safetensors_read_bytes(&bytes, file, tensor, at, count, room, error);
-            if (status == ATTN_OK)
-                attn_checksum_add(&sum, bytes, count);
-        }
-    }
-    attn_free(room);
-    if (status == ATTN_OK && found != attn_safetensors_count(file))
-        status = fail_form(error, NULL, "it has tensors that are no layer's");
-    return status == ATTN_OK ? check_sum(&sum, file, error) : status;
-}
-
-bool attn_import_other_format(char out[ATTN_STATE_FORMAT], int file, size_t size)
-{
-    const struct attn_safetensors_source source = {NULL, file, size};
-    struct attn_import import = {.file = NULL};
-    struct attn_error error;
-    if (attn_safetensors_open_source(&import.file, &source, "state", ATTN_MAX_STATE_HEADER,
-                                     &error) != ATTN_OK)
-        return false;
-    const char *note = attn_import_note(&import, "format");
-    const bool other = note != NULL && strncmp(note, FORMATS, strlen(FORMATS)) == 0 &&
-                       strlen(note) < ATTN_STATE_FORMAT &&
-                       !has_format(&import, ATTN_CACHE_FILE_FORMAT) &&
-                       !has_format(&import, ATTN_CACHE_FILE_WINDOWS) &&
-                       attn_import_verify(&import, &error) == ATTN_OK;
-    if (other)
-        snprintf(out, ATTN_STATE_FORMAT, "%s", note);
-    attn_safetensors_close(import.file);
-    return other;
-}
-
-/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 /* Adds up to `most` bytes of the current tensor to the sum, and goes on to the next at its end. */
 static enum attn_status sum_piece(size_t *done, struct attn_import *import, size_t most,
@@ -483,56 +282,23 @@ static enum attn_status read_rows(float *rows, const struct attn_import *import,
                      kind == ATTN_CACHE_FILE_KEY ? "key" : "value", layer->first + import->token);
 }
 
-/* Writes the next tokens of the layer that is being copied. */
-static enum attn_status write_piece(struct attn_import *import, size_t count, const float *key,
-                                    const float *value, struct attn_error *error)
-{
-    const size_t layer = import->layers[import->layer].layer;
-    const size_t index = attn_cache_length(import->cache, layer) / ATTN_TILE;
-    if (import->ends != NULL)
-        return attn_cache_fill_rows(import->cache, layer,
-                                    import->layers[import->layer].first + import->token, count, key,
-                                    value, error);
-    struct share none = {0}, *share = &none;
-    for (size_t i = 0; i < import->num_shares && share == &none; i++)
-        if (import->shares[i].layer == import->layer && index < import->shares[i].blocks)
-            share = &import->shares[i];
-    return write_tokens(share, import->cache, layer, count, key, value, error);
-}
-
-/* The tokens of the current layer to be copied, from the first in the file on; goes past those that
- * the cache has. */
-static size_t tokens_to_copy(struct attn_import *import)
-{
-    const struct attn_cache_file_layer *layer = &import->layers[import->layer];
-    if (import->ends == NULL)
-        return layer->length - layer->first;
-    const size_t end = attn_max(import->ends[layer->layer], layer->first) - layer->first;
-    if (import->token == 0)
-        import->token =
-            attn_max(attn_cache_filled(import->cache, layer->layer), layer->first) - layer->first;
-    import->token = attn_min(import->token, end);
-    return end;
-}
-
 /* Copies up to 64 tokens of the current layer, and goes on to the next at its end. */
 static enum attn_status copy_piece(size_t *done, struct attn_import *import,
                                    struct attn_error *error)
 {
     const struct attn_cache_file_layer *layer = &import->layers[import->layer];
-    const size_t kept = tokens_to_copy(import);
+    const size_t kept = layer->length - layer->first;
     size_t count = attn_min(ATTN_TILE, kept - import->token);
     float *key = import->scratch;
     float *value = key + layer->heads * count * layer->row_bytes[ATTN_CACHE_FILE_KEY] / sizeof *key;
-    enum attn_status status = ATTN_OK;
-    if (import->ends == NULL)
-        status = attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
+    enum attn_status status =
+        attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
     if (status == ATTN_OK)
         status = read_rows(key, import, count, ATTN_CACHE_FILE_KEY, error);
     if (status == ATTN_OK)
         status = read_rows(value, import, count, ATTN_CACHE_FILE_VALUE, error);
     if (status == ATTN_OK)
-        status = write_piece(import, count, key, value, error);
+        status = attn_cache_write(import->cache, layer->layer, count, key, value, error);
     *done += layer->heads * count * (layer->row_bytes[0] + layer->row_bytes[1]);
     import->token += count;
     if (import->token == kept) {

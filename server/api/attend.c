@@ -36,7 +36,7 @@ static const struct srv_tensor *key_rows(const struct srv_rows *rows)
                                                : &rows->key_hidden_states;
 }
 
-/* ---- Computing, by the engine owner ---- */
+/* ---- Computing, by the engine thread ---- */
 
 static const struct srv_job_stage *compute_layer(struct srv_job *job)
 {

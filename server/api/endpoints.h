@@ -109,6 +109,11 @@ struct srv_v2_model {
 enum srv_error_code srv_v2_find(struct srv_v2_model *out, const struct srv_models *models,
                                 const char *name, struct srv_error *error);
 
+/* v2_tensors.c: appends the lists of tensors of a layer, or without weights (NULL): those of a
+ * model's metadata, or of its configuration. */
+void srv_v2_write_inputs(struct srv_buffer *out, const struct attn_layer_spec *spec, bool config);
+void srv_v2_write_outputs(struct srv_buffer *out, const struct attn_layer_spec *spec, bool config);
+
 /* ---- embedded.c: replies that are files of the binary ---- */
 
 #define SRV_EMBEDDED_MAX_BYTES (1 << 20) /* of a file, expanded */

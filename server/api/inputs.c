@@ -44,7 +44,7 @@ static enum srv_error_code check_digest(struct srv_request *request, struct srv_
                     "the path has not the SHA-256 of the body, in lower case: %s", digest);
 }
 
-/* The parser has kept the input: nothing is left for the engine's owner but to say so. */
+/* The parser has kept the input: nothing is left for the engine thread but to say so. */
 static const struct srv_job_stage *reply_kept(struct srv_job *job)
 {
     write_input(&job->request->reply.body, job->request->path_arg);

@@ -84,8 +84,11 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
     case ATTN_BIAS_NONE:
         break;
     case ATTN_BIAS_ALIBI:
-        return json_pack("{s:s, s:f, s:b, s:b}", "type", "alibi", "scale", bias->scale, "bfloat16",
+        json = json_pack("{s:s, s:f, s:b, s:b}", "type", "alibi", "scale", bias->scale, "bfloat16",
                          bias->bfloat16, "by_slot", bias->by_slot);
+        if (bias->bidirectional)
+            srv_document_set(&json, "bidirectional", json_true());
+        return json;
     case ATTN_BIAS_DISENTANGLED:
         json = json_pack("{s:s, s:I, s:I, s:b, s:b}", "type", "disentangled", "buckets",
                          (json_int_t)bias->buckets, "max_distance", (json_int_t)bias->max_distance,

@@ -1,8 +1,8 @@
 /* session_batch.c: POST /sessions/batch: forks and deletes of several sessions.
  *
- * The engine owner makes all of them between two batches: the forks first, in their order, then the
- * deletes.  Each item is what its own route would have done (session_change.c, srv_session_end) and
- * succeeds or fails alone.  The reply's room is reserved before the first of them. */
+ * The engine thread makes all of them between two batches: the forks first, in their order, then
+ * the deletes.  Each item is what its own route would have done (session_change.c, srv_session_end)
+ * and succeeds or fails alone.  The reply's room is reserved before the first of them. */
 
 #include "api/endpoints.h"
 #include "api/sessions.h"
@@ -103,7 +103,7 @@ static enum srv_error_code read_batch(struct batch *batch, json_t *document,
     return check_header(batch, error);
 }
 
-/* ---- By the engine owner --------------------------------------------------------------------- */
+/* ---- By the engine thread ------------------------------------------------------------------ */
 
 /* The key of one fork, which a repeated batch finds again: the request's, with the item's place. */
 static void set_key(struct srv_session_options *out, char key[SRV_KEY_DIGITS + 1],

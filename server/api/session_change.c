@@ -1,6 +1,6 @@
 /* session_change.c: POST /sessions/{id}/fork and /truncate.
  *
- * Bodies are read on a compute thread.  The change itself is made by the engine owner between two
+ * Bodies are read on a compute thread.  The change itself is made by the engine thread between two
  * batches, in one piece: neither change copies a token, and both take time in proportion to the
  * session's blocks. */
 
@@ -79,7 +79,7 @@ static enum srv_error_code parse_change(struct srv_request *request,
     return error->code;
 }
 
-/* ---- By the engine owner --------------------------------------------------------------------- */
+/* ---- By the engine thread ------------------------------------------------------------------ */
 
 /* Checks that windows hold what the next token of a session of this length sees. */
 static enum srv_error_code check_kept(size_t length, const struct srv_session *session,

@@ -6,6 +6,7 @@
 
 #include "api/sessions.h"
 #include "app.h"
+#include "base/number.h"
 
 #define NUMBER_DIGITS 18
 #define LIMIT_DIGITS 20
@@ -44,16 +45,12 @@ static bool read_id(char out[SRV_ID_MAX + 1], const char *value, size_t length)
     return srv_id_valid(out);
 }
 
-/* A whole number of 1 to `digits` digits; 0 for any other text.  Beyond 2^60 it stays there. */
+/* A whole number of 1 to `digits` digits; 0 for any other text. */
 static uint64_t read_number(const char *value, size_t digits)
 {
-    const uint64_t most = UINT64_C(1) << 60;
-    uint64_t number = 0;
-    if (strlen(value) > digits || value[strspn(value, "0123456789")] != '\0')
-        return 0;
-    for (; *value != '\0'; value++)
-        number = number < most ? 10 * number + (uint64_t)(*value - '0') : most;
-    return number;
+    uint64_t number;
+    const size_t length = strlen(value);
+    return length <= digits && srv_unsigned_read(&number, value, length) ? number : 0;
 }
 
 /* Reads ID, or ID:OWNER as `next` has it. */

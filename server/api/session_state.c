@@ -1,6 +1,6 @@
 /* session_state.c: GET and PUT of /sessions/{id}/state: a session as a safetensors file.
  *
- * The file's form is the library's (attn_state.h); a session adds notes to it (session_notes.h).
+ * The file's form is the library's (attn_state.h); a session adds notes to it (session/notes.h).
  *
  * Exports and imports are jobs in pieces.  An export begins by freezing the cache at one moment,
  * and its pieces copy from the frozen cache while steps go on.  An import fills a cache that no
@@ -10,8 +10,8 @@
 #include "api/sessions.h"
 #include "app.h"
 #include "basics/mem.h"
+#include "session/notes.h"
 #include "session/weightless.h"
-#include "store/session_notes.h"
 
 #define PIECE 262144 /* bytes that are copied or checked at a time: about a millisecond */
 
@@ -46,10 +46,7 @@ static struct state_job *new_state_job(struct srv_request *request, const struct
 static enum srv_error_code charge(struct srv_request *request, size_t bytes,
                                   struct srv_error *error)
 {
-    if (srv_request_charge(request, bytes))
-        return SRV_OK;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                    "requests in flight use the memory that max_in_flight_bytes grants");
+    return srv_request_charge(request, bytes) ? SRV_OK : srv_fail_in_flight(error);
 }
 
 static void end_state(struct srv_job *job)
@@ -75,9 +72,7 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
     struct attn_note *notes = srv_arena_alloc(arena, most, sizeof *notes);
     if (texts == NULL || notes == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    const struct srv_session_moment now = {.cache = session->cache,
-                                           .last_steps = session->last_steps};
-    size_t count = srv_notes_print(texts, session, &now, false);
+    size_t count = srv_notes_print(texts, session);
     for (size_t i = 0; i < count; i++)
         notes[i] = (struct attn_note){texts[i].name, texts[i].value};
     if (charge(state->job.request, attn_export_memory(session->cache, notes, count), error) !=
@@ -177,9 +172,8 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     const char *name = attn_import_note(state->import, "model");
     if (name == NULL)
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
-    if (srv_models_get(&state->model, &request->app->models, name, error) != SRV_OK)
-        return error->code;
-    if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
+    if (srv_models_get(&state->model, &request->app->models, name, error) != SRV_OK ||
+        charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
         return error->code;
     size_t limit = state->model->max_length, noted = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,

@@ -1,6 +1,6 @@
 /* sessions.c: POST /sessions, GET and DELETE of /sessions/{id}.
  *
- * The engine owner creates and deletes sessions, since both are recorded in the journal, and may
+ * The engine thread creates and deletes sessions, since both are recorded in the journal, and may
  * wait for the disk.  GET is answered on an event thread. */
 #include "api/sessions.h"
 #include "api/endpoints.h"

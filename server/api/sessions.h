@@ -29,7 +29,7 @@ void srv_session_reply(struct srv_request *request, unsigned status, struct srv_
 extern const struct srv_job_stage srv_reply_made_stage;
 
 /* Ends a session: records that, takes the session out of the table and counts it; by the engine
- * owner.  Errors: insufficient_storage, session_not_found (it has ended meanwhile). */
+ * thread.  Errors: insufficient_storage, session_not_found (it has ended meanwhile). */
 enum srv_error_code srv_session_end(struct srv_session *session, const struct srv_request *request,
                                     struct srv_error *error);
 
@@ -96,7 +96,7 @@ struct srv_change_call {
 /* The fields of an item of a batch: those of a fork, and `from`; those of a deletion. */
 extern const struct srv_document_table srv_fork_entry_fields, srv_delete_entry_fields;
 
-/* Makes a fork, records it and counts it; by the engine owner.  *out is the caller's to put.  Of
+/* Makes a fork, records it and counts it; by the engine thread.  *out is the caller's to put.  Of
  * *options the idempotency key and its digest are read.  *replayed: an earlier request of that key
  * has made the session.  Room for its text is reserved in the request's reply.  Errors: those of
  * the route. */

@@ -60,7 +60,7 @@ static void write_infer(const struct srv_job *job, struct srv_buffer *out)
 
 /* ---- Sequences ------------------------------------------------------------------------------- */
 
-/* By the engine owner, after the step. */
+/* By the engine thread, after the step. */
 static const struct srv_job_stage *end_sequence(struct srv_job *job)
 {
     struct srv_app *app = job->request->app;

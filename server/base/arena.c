@@ -10,22 +10,25 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "base/huge.h"
+#include "basics/mem.h"
 
-#define ALIGNMENT 64 /* bytes: one cache line, one AVX-512 register */
 #define CHUNK_MIN (SRV_ARENA_FIRST - sizeof(struct srv_arena_chunk))
 #define CHUNK_MAX 262144
 
 struct srv_arena_chunk {
-    alignas(ALIGNMENT) struct srv_arena_chunk *next; /* older */
-    size_t capacity, fill;                           /* bytes that follow this header */
-    size_t last;                                     /* offset of the newest piece */
+    alignas(ATTN_ALIGN) struct srv_arena_chunk *next; /* older */
+    size_t capacity, fill;                            /* bytes that follow this header */
+    size_t last;                                      /* offset of the newest piece */
 };
 
 static char *chunk_bytes(struct srv_arena_chunk *chunk) { return (char *)(chunk + 1); }
 
-static size_t round_up(size_t bytes) { return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1); }
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ATTN_ALIGN - 1) & ~(size_t)(ATTN_ALIGN - 1);
+}
 
 void srv_arena_init(struct srv_arena *arena, size_t limit,
                     bool (*grant)(void *context, size_t bytes), void *context)
@@ -47,15 +50,17 @@ void srv_arena_fini(struct srv_arena *arena)
     *arena = (struct srv_arena){0};
 }
 
+/* A kernel without MADV_POPULATE_WRITE (before 5.14) faults pages in as they are touched. */
 void srv_arena_populate(const struct srv_arena *arena)
 {
     for (struct srv_arena_chunk *c = arena->chunks; c != NULL; c = c->next)
-        srv_huge_populate(c, sizeof *c + c->capacity);
+        if (sizeof *c + c->capacity >= ATTN_HUGE_PAGE)
+            (void)madvise(c, sizeof *c + c->capacity, MADV_POPULATE_WRITE);
 }
 
 size_t srv_arena_left(const struct srv_arena *arena)
 {
-    return (arena->limit - arena->used) & ~(size_t)(ALIGNMENT - 1);
+    return (arena->limit - arena->used) & ~(size_t)(ATTN_ALIGN - 1);
 }
 
 /* Opens a chunk with room for `bytes`, which becomes the one that is carved; NULL where `grant`
@@ -63,14 +68,13 @@ size_t srv_arena_left(const struct srv_arena *arena)
 static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
 {
     size_t capacity = arena->chunks != NULL ? arena->chunks->capacity * 2 : CHUNK_MIN;
-    capacity = capacity < CHUNK_MAX ? capacity : CHUNK_MAX;
-    capacity = capacity > bytes ? capacity : bytes;
+    capacity = attn_max(attn_min(capacity, CHUNK_MAX), bytes);
     struct srv_arena_chunk *chunk = NULL;
     if (capacity <= PTRDIFF_MAX - sizeof *chunk &&
         (arena->grant == NULL || arena->grant(arena->context, sizeof *chunk + capacity)))
         chunk = arena->lent != NULL && arena->chunks == NULL && capacity == CHUNK_MIN
                     ? arena->lent
-                    : srv_huge_alloc(sizeof *chunk + capacity);
+                    : attn_alloc_huge(1, sizeof *chunk + capacity);
     if (chunk == NULL)
         return NULL;
     *chunk = (struct srv_arena_chunk){.next = arena->chunks, .capacity = capacity};
@@ -83,7 +87,7 @@ void *srv_arena_alloc(struct srv_arena *arena, size_t count, size_t size)
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > srv_arena_left(arena))
         return NULL;
-    bytes = round_up(bytes); /* stays within the room, a multiple of ALIGNMENT */
+    bytes = round_up(bytes); /* stays within the room, a multiple of ATTN_ALIGN */
     struct srv_arena_chunk *chunk = arena->chunks;
     if (chunk == NULL || chunk->capacity - chunk->fill < bytes)
         chunk = open_chunk(arena, bytes);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <unistr.h>
 
-#include "base/huge.h"
 #include "base/number.h"
+#include "basics/mem.h"
 
 #define CAPACITY_MIN 256
 
@@ -46,16 +46,16 @@ void srv_buffer_fini(struct srv_buffer *buffer)
  * short. */
 static bool grow(struct srv_buffer *buffer, size_t needed)
 {
-    size_t capacity = buffer->capacity < CAPACITY_MIN ? CAPACITY_MIN : buffer->capacity;
+    size_t capacity = attn_max(buffer->capacity, CAPACITY_MIN);
     bool own = buffer->data != buffer->lent;
-    bool huge = !own && needed >= SRV_HUGE_PAGE; /* reserved in one go: allocated exactly */
+    bool huge = !own && needed >= ATTN_HUGE_PAGE; /* reserved in one go: allocated exactly */
     if (huge)
         capacity = needed;
     while (capacity < needed && capacity <= buffer->limit / 2)
         capacity *= 2;
     if (capacity < needed || capacity > buffer->limit)
         capacity = buffer->limit;
-    char *data = huge ? srv_huge_alloc(capacity) : realloc(own ? buffer->data : NULL, capacity);
+    char *data = huge ? attn_alloc_huge(1, capacity) : realloc(own ? buffer->data : NULL, capacity);
     if (data == NULL)
         return false;
     if (!own && buffer->length > 0)

@@ -90,8 +90,7 @@ struct srv_error {
     uint32_t lowest;          /* the least length, beside 0, to which it can be truncated; 0: any */
     bool has_length;          /* of position_conflict, position_gap and revision_mismatch */
     uint64_t epoch, revision; /* of the session, with revision_mismatch; 0: not given */
-    char owner[SRV_INSTANCE_MAX +
-               1]; /* with wrong_instance: the instance that the id names; else "" */
+    char instance[SRV_INSTANCE_MAX + 1]; /* that the id names, with wrong_instance; else "" */
 };
 
 /* Fills *error and returns code, so that a check reads `return srv_fail(error, ...)`. */

@@ -369,3 +369,15 @@ bool srv_number_skip(const char *text, const char *limit, const char **end)
     *end = scan(&number, text, limit);
     return number.valid;
 }
+
+bool srv_unsigned_read(uint64_t *out, const char *text, size_t length)
+{
+    *out = 0;
+    for (const char *at = text; at < text + length; at++) {
+        unsigned digit = (unsigned char)(*at - '0');
+        if (digit > 9 || __builtin_mul_overflow(*out, 10u, out) ||
+            __builtin_add_overflow(*out, digit, out))
+            return false;
+    }
+    return length > 0;
+}

@@ -22,19 +22,18 @@ size_t srv_numbers_read(float *out, size_t max, const char **text, const char *l
 /* Reads a number as srv_number_read does, as a double. */
 bool srv_number_read_double(double *out, const char *text, const char *limit, const char **end);
 
+/* Reads `length` decimal digits and nothing else; false also where the number does not fit. */
+bool srv_unsigned_read(uint64_t *out, const char *text, size_t length);
+
 /* Skips a number after checking its syntax; sets *end as srv_number_read does. */
 bool srv_number_skip(const char *text, const char *limit, const char **end);
 
-/* Writes the shortest decimal text that reads back as x (finite), and of several the closest to x:
- * at most 9 significant digits.  Returns the text's length.  `out` must have room for
- * SRV_NUMBER_MAX characters, all of which may be written to; no NUL is appended.  Zero is "0" or
- * "-0.0", whose sign a reader with an integer type keeps. */
+/* Writes of each of n numbers the shortest decimal text that reads back as the number, and of
+ * several the closest to it: at most 9 significant digits; "null" for a number that is not finite.
+ * A comma follows each.  Zero is "0" or "-0.0", whose sign a reader with an integer type keeps.
+ * Returns the text's length.  `out` must have room for n * (SRV_NUMBER_MAX + 1) characters, all of
+ * which may be written to; no NUL is appended. */
 #define SRV_NUMBER_MAX 24
-size_t srv_number_write(char *out, float x);
-
-/* Writes n numbers as srv_number_write does, each followed by a comma; "null" for a number that is
- * not finite.  `out` must have room for n * (SRV_NUMBER_MAX + 1) characters.  Returns the text's
- * length. */
 size_t srv_numbers_write(char *out, const float *x, size_t n);
 
 /* Writes the decimal digits of n, padded with zeros to `width` digits: at most SRV_UNSIGNED_MAX

@@ -201,12 +201,6 @@ static INLINE uint32_t bits_of(const float *x)
     return bits;
 }
 
-size_t srv_number_write(char *out, float x)
-{
-    struct shortest s = shortest_of(bits_of(&x));
-    return (size_t)(write_finite(out, bits_of(&x), s, last_eight(s.digits)) - out);
-}
-
 #define BLOCK 32
 
 /* Three passes over a few numbers: one number is a long chain of dependent operations, of which a

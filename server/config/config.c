@@ -390,3 +390,10 @@ void srv_config_fini(struct srv_config *config)
             free(*(char **)(void *)((char *)config + srv_options[i].offset));
     memset(config, 0, sizeof *config);
 }
+
+void srv_config_print_url(char out[SRV_URL_MAX], const struct srv_config *config, unsigned port)
+{
+    bool v6 = strchr(config->host, ':') != NULL;
+    snprintf(out, SRV_URL_MAX, "%s://%s%.48s%s:%u", config->tls_cert != NULL ? "https" : "http",
+             v6 ? "[" : "", config->host, v6 ? "]" : "", port);
+}

@@ -127,6 +127,11 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config);
 /* Appends the text of --help: every option with its default. */
 void srv_config_help(struct srv_buffer *out);
 
+/* Writes the http:// or https:// URL of the configured host and a port, an IPv6 host in
+ * brackets. */
+#define SRV_URL_MAX 80
+void srv_config_print_url(char out[SRV_URL_MAX], const struct srv_config *config, unsigned port);
+
 /* ---- first_process.c: the flags of a container's daemon, for a health check that is given none */
 
 #define SRV_FIRST_WORDS 256

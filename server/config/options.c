@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/buffer.h"
+#include "base/number.h"
 
 #define OPTION(kind_, name_, member) \
     .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
@@ -207,17 +208,12 @@ bool srv_size_parse(size_t *out, const char *text)
                  {"GB", 1000000000u},
                  {"T", 1000000000000u},
                  {"TB", 1000000000000u}};
-    size_t value = 0;
-    const char *at = text;
-    for (; isdigit((unsigned char)*at); at++) {
-        if (__builtin_mul_overflow(value, (size_t)10, &value) ||
-            __builtin_add_overflow(value, (size_t)(*at - '0'), &value))
-            return false;
-    }
-    if (at == text)
+    uint64_t value;
+    const size_t digits = strspn(text, "0123456789");
+    if (!srv_unsigned_read(&value, text, digits))
         return false;
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(at, units[i].suffix) == 0)
+        if (strcmp(text + digits, units[i].suffix) == 0)
             return !__builtin_mul_overflow(value, units[i].factor, out);
     }
     return false;

@@ -47,6 +47,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(index_heads), "heads of the indexer", "no indexer"},
     {HF_FIELD(index_head_dim), "width of its heads", "required"},
     {HF_FIELD(index_topk), "keys that a query takes part with, at most", "required"},
+    {HF_FIELD(index_offset), "the first layers that have an indexer", NULL},
+    {HF_FIELD(index_freq), "f: from the last of these on each f-th layer has one; the others share",
+     "1"},
     {HF_FIELD(keep_window_size), "keys that a query takes part with, at most", "no dynamic mask"},
     {HF_FIELD(index_interleaved), "the indexer rotates neighbours; false: halves", NULL},
     {HF_FIELD(rope_gathered), "neighbouring components rotate together, and come as halves", NULL},
@@ -89,7 +92,8 @@ static const struct field_words config_words[] = {
     {HF_FIELD(num_rope_thetas), "RoPE base of each layer", "by the rule above"},
     {HF_FIELD(num_layer_heads), "query heads of each layer", "H"},
     {HF_FIELD(num_layer_windows), "window, or that of each layer", "512"},
-    {HF_FIELD(relative_positions), "each distance has a row that queries multiply, or keys too",
+    {HF_FIELD(relative_positions),
+     "each distance has a row that queries multiply, or keys too; or ALiBi in both directions",
      "none"},
     {HF_FIELD(num_mlp_types), "the dense layers", "the first ones"},
     {HF_FIELD(num_dense), "number of dense layers, with a period of their own", "0"},
@@ -190,10 +194,18 @@ static const struct field_words *words_for(const struct field_words *words, size
     return &none;
 }
 
-/* The values of a key whose kind alone says them. */
+/* The values of a key by its kind, with the least and the largest. */
 static const char *const bounds[] = {
+    [ATTN_CONFIG_INTEGER] = "integer, %.0f to %.0f",
+    [ATTN_CONFIG_NUMBER] = "number, %g to %g",
+    [ATTN_CONFIG_FACTORS] = "list of numbers, %g to %g, one a pair",
+    [ATTN_CONFIG_LAYER_HEADS] = "list of integers, %.0f to %.0f, one a layer",
+    [ATTN_CONFIG_WINDOWS] = "even integer, %.0f to %.0f, or a list of them, one a layer",
+    [ATTN_CONFIG_PERIOD] = "integer, %.0f to %.0f, or letters such as `LLLG`",
+    [ATTN_CONFIG_WIDTH] = "object: its `hidden_size`, %.0f to %.0f",
     [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
     [ATTN_CONFIG_ROPE_TYPE] = "name",
+    [ATTN_CONFIG_LAYER_BLOCKS] = "list of objects, one a layer, with the key `attention`",
     [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
     [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
     [ATTN_CONFIG_CROSS_LAYERS] = "list of indices",
@@ -212,8 +224,8 @@ static const char *const bounds[] = {
 static void add_layer_types(struct text *row, const struct attn_hf_key *key,
                             const struct attn_family *family)
 {
-    if (key->only != NULL && key->only[0] == '0') {
-        add(row, "list of 1 (slides) and 0");
+    if (key->only != NULL && strchr(key->only, '0') != NULL) {
+        add(row, "list of 1 (%s) and 0", key->only[0] == '0' ? "slides" : "attends");
         return;
     }
     add(row, "list of");
@@ -238,23 +250,8 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
                        const struct attn_family *family)
 {
     switch (key->kind) {
-    case ATTN_CONFIG_INTEGER:
-        add(row, "integer, %.0f to %.0f", key->min, key->max);
-        break;
-    case ATTN_CONFIG_NUMBER:
-        add(row, "number, %g to %g", key->min, key->max);
-        break;
     case ATTN_CONFIG_FLAG:
         add(row, key->max > 1 ? "boolean, or an integer to %.0f: 0 is false" : "boolean", key->max);
-        break;
-    case ATTN_CONFIG_FACTORS:
-        add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
-        break;
-    case ATTN_CONFIG_LAYER_HEADS:
-        add(row, "list of integers, %.0f to %.0f, one a layer", key->min, key->max);
-        break;
-    case ATTN_CONFIG_WINDOWS:
-        add(row, "even integer, %.0f to %.0f, or a list of them, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         add_layer_types(row, key, family);
@@ -265,12 +262,6 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
     case ATTN_CONFIG_LAYER_LETTERS:
         add_layer_letters(row);
         break;
-    case ATTN_CONFIG_PERIOD:
-        add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
-        break;
-    case ATTN_CONFIG_WIDTH:
-        add(row, "object: its `hidden_size`, %.0f to %.0f", key->min, key->max);
-        break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
         break;
@@ -278,7 +269,7 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "only `%s`%s", key->only, key->min > 0 ? ", or a list of it" : "");
         break;
     default:
-        add(row, "%s", bounds[key->kind]);
+        add(row, bounds[key->kind], key->min, key->max);
     }
 }
 

@@ -19,7 +19,9 @@ static void print_sliding(const struct attn_family *family)
         add(&p, "in the layers for which `%s` has 1; without that key, ", types);
     else if (types != NULL)
         add(&p, "in the layers that `%s` calls `sliding_attention`; without that key, ", types);
-    if (key_name(family, HF_FIELD(full_period)) != NULL)
+    if (defaults->other_type >= ATTN_LAYER_LINEAR)
+        add(&p, "in all layers that attend, the last of each %zu", defaults->full_period);
+    else if (key_name(family, HF_FIELD(full_period)) != NULL)
         add(&p, "in all but each n-th layer, n being `%s`, the %s of n",
             key_name(family, HF_FIELD(full_period)), defaults->full_first ? "first" : "last");
     else if (defaults->window_needs_list)

@@ -23,8 +23,6 @@
 #include "http/exchange.h"
 
 #include <microhttpd.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -217,7 +215,7 @@ static enum srv_error_code check_capacity(struct srv_exchange *x, struct srv_err
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used ||
         !srv_request_client_allows(&x->request, x->framing.length))
-        return srv_exchange_fail_in_flight(error);
+        return srv_fail_in_flight(error);
     if (x->framing.length > srv_account_limit(request->key.account, SRV_QUOTA_IN_FLIGHT))
         return srv_account_refuse(request->key.account, SRV_QUOTA_IN_FLIGHT, error);
     return SRV_OK;
@@ -271,21 +269,29 @@ static bool await_body(struct srv_exchange *x)
                                        : !srv_connection_is_cut_off(x->connection);
 }
 
+/* Collects the head and what even a reply that refuses it needs; the fields beyond `count` stay
+ * unset. */
+static void collect_head(struct srv_head *head, struct srv_exchange *x,
+                         const struct srv_http_input *input)
+{
+    head->method = input->method;
+    head->path = input->path;
+    head->target = x->target;
+    head->version = input->version;
+    head->count = 0;
+    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, add_field, head);
+    srv_exchange_read_names(x, head);
+    x->knows_interim = strcmp(head->version, "HTTP/1.1") == 0;
+    x->is_head = strcmp(head->method, "HEAD") == 0;
+}
+
 static bool read_head(struct srv_exchange *x, const struct srv_http_input *input)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     struct srv_head head;
-    head.method = input->method;
-    head.path = input->path;
-    head.target = x->target;
-    head.version = input->version;
-    head.count = 0; /* the fields stay unset */
-    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, add_field, &head);
-    srv_exchange_read_names(x, &head);
+    collect_head(&head, x, input);
     x->state = READING_BODY;
-    x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
-    x->is_head = strcmp(head.method, "HEAD") == 0;
     srv_connection_deadline(x->connection, request->limits->body_timeout_ms);
     if (x->connection->scan.requests <= x->connection->served)
         srv_fail(&error, SRV_E_INTERNAL, NULL, "libmicrohttpd has read past the scan");
@@ -324,7 +330,7 @@ static bool reply_handled(struct srv_exchange *x)
     struct srv_error error = {0};
     size_t size = srv_buffer_allocated(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
-        srv_exchange_fail_in_flight(&error);
+        srv_fail_in_flight(&error);
         srv_reply_error(request, &error);
     }
     return reply_through_mhd(x);
@@ -395,7 +401,7 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
         return *count > 0 ? discard_body(x, count) : reply_through_mhd(x);
     case RUNNING_JOB:
         srv_exchange_stop_polling(x);
-        if (atomic_load(&x->request.left))
+        if (atomic_load(&x->request.client_gone))
             return false;
         return x->request.route->handle != NULL ? reply_handled(x) : reply_through_mhd(x);
     case REPLIED:

@@ -17,12 +17,12 @@ struct sockaddr;
 enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
 
 /* Who holds a request, and what the scheduler does when it hands the request back.  Event thread
- * and scheduler both change `owner`, each in one atomic step. */
-enum exchange_owner {
-    OWNED_BY_EVENT_THREAD,        /* the reply can be queued */
-    OWNED_BY_SCHEDULER,           /* the event thread polls for the reply */
-    OWNED_BY_SCHEDULER_TO_RESUME, /* the connection is suspended; the scheduler resumes it */
-    OWNED_BY_SCHEDULER_TO_END,    /* the connection is gone; the scheduler ends the exchange */
+ * and scheduler both change `held_by`, each in one atomic step. */
+enum exchange_holder {
+    HELD_BY_EVENT_THREAD,        /* the reply can be queued */
+    HELD_BY_SCHEDULER,           /* the event thread polls for the reply */
+    HELD_BY_SCHEDULER_TO_RESUME, /* the connection is suspended; the scheduler resumes it */
+    HELD_BY_SCHEDULER_TO_END,    /* the connection is gone; the scheduler ends the exchange */
 };
 
 struct srv_exchange {
@@ -30,7 +30,7 @@ struct srv_exchange {
     struct MHD_Connection *mhd;
     struct srv_loop *loop;
     struct srv_connection *connection; /* NULL: gone */
-    atomic_int owner;                  /* enum exchange_owner */
+    atomic_int held_by;                /* enum exchange_holder */
     bool polled;                       /* counted in loop->num_polled */
     bool is_head;                      /* the reply has no body */
     bool knows_interim;                /* the client understands interim replies: HTTP/1.1 */
@@ -152,7 +152,7 @@ bool srv_exchange_handle_elsewhere(struct srv_exchange *exchange);
 bool srv_exchange_poll(struct srv_exchange *exchange);
 void srv_exchange_stop_polling(struct srv_exchange *exchange); /* it is replied to, or gone */
 
-/* Notes in request.left that the client of a running job has left. */
+/* Notes in request.client_gone that the client of a running job has left. */
 void srv_exchange_check_client(struct srv_exchange *exchange, uint64_t now_ns);
 
 /* Whether the client has closed its side before the end of the request that is being read: such a
@@ -212,8 +212,5 @@ enum srv_error_code srv_exchange_grow_body(struct srv_exchange *exchange, size_t
                                            struct srv_error *error);
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *exchange, uint64_t length,
                                               struct srv_error *error);
-
-/* out_of_memory: max_in_flight_bytes are used up. */
-enum srv_error_code srv_exchange_fail_in_flight(struct srv_error *error);
 
 #endif

@@ -36,6 +36,35 @@ struct srv_framing {
 enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
                                    struct srv_error *error);
 
+/* Reads X-Deadline-Ms, one decimal number from 1 to SRV_MAX_DEADLINE_MS; *ms is 0 without the
+ * field.  Error: invalid_value. */
+enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head,
+                                       struct srv_error *error);
+
+/* The first field of that name, without regard to case; NULL where there is none. */
+const struct srv_header_field *srv_head_find(const struct srv_head *head, const char *name);
+
+/* The same for a field that may stand once: *repeated says whether there are more. */
+const struct srv_header_field *srv_head_single(bool *repeated, const struct srv_head *head,
+                                               const char *name);
+
+/* The same, where no more than one may decide how the head is read.  Error: bad_request. */
+enum srv_error_code srv_guard_once(const struct srv_header_field **out, const struct srv_head *head,
+                                   const char *name, struct srv_error *error);
+
+/* A value, for %.*s of a message. */
+#define SRV_FIELD_TEXT(field) (int)(field)->value_length, (field)->value
+
+/* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with `out`
+ * empty, where the field is NULL or holds anything else. */
+bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field);
+
+/* Reads a field that must hold one id; `out` is empty without the field.  Error: invalid_value. */
+enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head *head,
+                                 const char *name, struct srv_error *error);
+
+/* ---- negotiation.c: media types and codings of bodies and of replies ---- */
+
 /* Checks Content-Type of a request that has a body: application/json, and where tensors may follow
  * the JSON (`framed`) application/octet-stream too.  Error: unsupported_media_type. */
 enum srv_error_code srv_guard_content_type(const struct srv_head *head, bool framed,
@@ -70,26 +99,6 @@ enum srv_error_code srv_guard_accept(const struct srv_head *head, const char *ty
  * application/octet-stream and prefers nothing to it. */
 enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head *head,
                                             struct srv_error *error);
-
-/* Reads X-Deadline-Ms, one decimal number from 1 to SRV_MAX_DEADLINE_MS; *ms is 0 without the
- * field.  Error: invalid_value. */
-enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head,
-                                       struct srv_error *error);
-
-/* The first field of that name, without regard to case; NULL where there is none. */
-const struct srv_header_field *srv_head_find(const struct srv_head *head, const char *name);
-
-/* The same for a field that may stand once: *repeated says whether there are more. */
-const struct srv_header_field *srv_head_single(bool *repeated, const struct srv_head *head,
-                                               const char *name);
-
-/* Copies the field's value where it is an id: 1 to SRV_ID_MAX of [A-Za-z0-9_.-].  False, with `out`
- * empty, where the field is NULL or holds anything else. */
-bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field *field);
-
-/* Reads a field that must hold one id; `out` is empty without the field.  Error: invalid_value. */
-enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head *head,
-                                 const char *name, struct srv_error *error);
 
 /* ---- origin.c: which names of the daemon a request may use, and which web pages may send it ----
  *

@@ -2,7 +2,7 @@
  *
  * While its job runs an exchange is polled, not suspended: libmicrohttpd calls its handler again
  * each turn until there is a reply, and only an exchange that has been polled for long is suspended
- * (mhd_workarounds.c, 12).  From submit to resume the scheduler holds the request; x->owner says
+ * (mhd_workarounds.c, 12).  From submit to resume the scheduler holds the request; x->held_by says
  * so, and who acts next. */
 #include <microhttpd.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 static struct srv_scheduler *begin_job(struct srv_exchange *x)
 {
     x->state = RUNNING_JOB;
-    atomic_store(&x->owner, OWNED_BY_SCHEDULER);
+    atomic_store(&x->held_by, HELD_BY_SCHEDULER);
     return x->loop->http->context.scheduler;
 }
 
@@ -26,7 +26,7 @@ static struct srv_scheduler *begin_job(struct srv_exchange *x)
 static bool begin_polling(struct srv_exchange *x, bool accepted)
 {
     if (!accepted)
-        atomic_store(&x->owner, OWNED_BY_EVENT_THREAD);
+        atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
     x->polled = accepted;
     x->loop->num_polled += accepted;
     return accepted;
@@ -67,17 +67,17 @@ void srv_exchange_stop_polling(struct srv_exchange *x)
 /* Takes the connection out of libmicrohttpd's hands until the job is done, unless it is by now. */
 static void suspend(struct srv_exchange *x)
 {
-    int owner = OWNED_BY_SCHEDULER;
+    int holder = HELD_BY_SCHEDULER;
     srv_exchange_stop_polling(x);
     x->connection->may_have_ended = true; /* nobody looks at its socket meanwhile */
     MHD_suspend_connection(x->mhd);
-    if (!atomic_compare_exchange_strong(&x->owner, &owner, OWNED_BY_SCHEDULER_TO_RESUME))
+    if (!atomic_compare_exchange_strong(&x->held_by, &holder, HELD_BY_SCHEDULER_TO_RESUME))
         MHD_resume_connection(x->mhd);
 }
 
 bool srv_exchange_poll(struct srv_exchange *x)
 {
-    if (x->state != RUNNING_JOB || atomic_load(&x->owner) != OWNED_BY_SCHEDULER)
+    if (x->state != RUNNING_JOB || atomic_load(&x->held_by) != HELD_BY_SCHEDULER)
         return false;
     if (++x->num_polls * x->loop->num_polled > MAX_POLLS)
         suspend(x);
@@ -107,10 +107,10 @@ void srv_exchange_check_client(struct srv_exchange *x, uint64_t now_ns)
 {
     struct pollfd client = {.fd = x->connection->fd, .events = POLLRDHUP};
     if (x->state != RUNNING_JOB || now_ns - x->request.t_body < PROBE_AFTER_NS ||
-        atomic_load(&x->request.left) || poll(&client, 1, 0) <= 0)
+        atomic_load(&x->request.client_gone) || poll(&client, 1, 0) <= 0)
         return;
     if ((client.revents & (POLLHUP | POLLERR)) != 0 || !probe(x))
-        atomic_store(&x->request.left, true);
+        atomic_store(&x->request.client_gone, true);
 }
 
 /* The scan has seen each byte that came, also those that libmicrohttpd still holds. */
@@ -126,11 +126,11 @@ bool srv_connection_is_cut_off(const struct srv_connection *connection)
 
 bool srv_exchange_abandon(struct srv_exchange *x)
 {
-    int owner = OWNED_BY_SCHEDULER;
+    int holder = HELD_BY_SCHEDULER;
     struct srv_connection *connection = x->connection;
     x->connection = NULL;
-    atomic_store(&x->request.left, true);
-    if (atomic_compare_exchange_strong(&x->owner, &owner, OWNED_BY_SCHEDULER_TO_END)) {
+    atomic_store(&x->request.client_gone, true);
+    if (atomic_compare_exchange_strong(&x->held_by, &holder, HELD_BY_SCHEDULER_TO_END)) {
         connection->exchange = NULL;
         return true;
     }
@@ -148,10 +148,10 @@ void srv_http_resume(struct srv_http *http, struct srv_request *const requests[]
         struct MHD_Connection *mhd = x->mhd;
         touched[x->loop - http->loops] = true;
         /* From here on x is the scheduler's only where it is to end the exchange. */
-        int owner = atomic_exchange(&x->owner, OWNED_BY_EVENT_THREAD);
-        if (owner == OWNED_BY_SCHEDULER_TO_RESUME)
+        int holder = atomic_exchange(&x->held_by, HELD_BY_EVENT_THREAD);
+        if (holder == HELD_BY_SCHEDULER_TO_RESUME)
             MHD_resume_connection(mhd);
-        if (owner == OWNED_BY_SCHEDULER_TO_END) {
+        if (holder == HELD_BY_SCHEDULER_TO_END) {
             srv_exchange_log(requests[i]);
             srv_exchange_free(x, false);
         }

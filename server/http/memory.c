@@ -108,12 +108,6 @@ size_t srv_http_exchange_bytes(void) { return sizeof(struct srv_exchange); }
 
 /* ---- Charging and bodies --------------------------------------------------------------------- */
 
-enum srv_error_code srv_exchange_fail_in_flight(struct srv_error *error)
-{
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
-                    "requests in flight use the memory that max_in_flight_bytes grants");
-}
-
 static char *resize_body(struct srv_exchange *x, size_t capacity)
 {
     struct srv_request *request = &x->request;
@@ -133,7 +127,7 @@ static enum srv_error_code grow_to(struct srv_exchange *x, size_t needed, size_t
 {
     if (!srv_request_charge(&x->request, capacity - x->capacity)) {
         if (!srv_request_charge(&x->request, needed - x->capacity))
-            return srv_exchange_fail_in_flight(error);
+            return srv_fail_in_flight(error);
         capacity = needed;
     }
     char *body = resize_body(x, capacity);

@@ -2,7 +2,6 @@
  *
  * Nearly all replies go through libmicrohttpd.  The few that cannot wait for the end of a body that
  * still arrives are written to the socket (mhd_workarounds.c, 11). */
-#include <assert.h>
 #include <linux/tcp.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
@@ -104,8 +103,8 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
         add(out, "traceparent", trace);
     }
     add(out, "X-Attn-Instance", loop->http->context.instance);
-    if (reply->owner[0] != '\0')
-        add(out, "X-Attn-Owner", reply->owner);
+    if (reply->instance[0] != '\0')
+        add(out, "X-Attn-Owner", reply->instance);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);
     if (reply->code == SRV_E_UNAUTHORIZED)

@@ -263,7 +263,7 @@ static const struct member {
     {"PositionBias", "by_slot?", "boolean", "of alibi: padding counts in distances"},
     {"PositionBias", "buckets?", "Count", "of t5; of disentangled, 0 without"},
     {"PositionBias", "max_distance?", "Count", "of t5, disentangled, relative_key"},
-    {"PositionBias", "bidirectional?", "boolean", "of t5"},
+    {"PositionBias", "bidirectional?", "boolean", "of t5 and alibi"},
     {"PositionBias", "gated?", "boolean", "of t5: by the query's hidden state"},
     {"PositionBias", "content_to_position?", "boolean", "of disentangled"},
     {"PositionBias", "position_to_content?", "boolean", "of disentangled, relative_key"},

@@ -136,8 +136,7 @@ static const int allowed[] = {
     SCMP_SYS(read), SCMP_SYS(readv), SCMP_SYS(pread64), SCMP_SYS(write), SCMP_SYS(writev),
     SCMP_SYS(pwrite64), SCMP_SYS(lseek), SCMP_SYS(fstat), SCMP_SYS(newfstatat),
     SCMP_SYS(getdents64), SCMP_SYS(fcntl), SCMP_SYS(dup), SCMP_SYS(close), SCMP_SYS(fsync),
-    SCMP_SYS(fdatasync), SCMP_SYS(syncfs), SCMP_SYS(ftruncate), SCMP_SYS(fallocate),
-    SCMP_SYS(flock),
+    SCMP_SYS(fdatasync), SCMP_SYS(ftruncate), SCMP_SYS(fallocate), SCMP_SYS(flock),
     /* random numbers, and facts about the system */
     SCMP_SYS(getrandom), SCMP_SYS(sysinfo), SCMP_SYS(uname)};
 

@@ -1,6 +1,6 @@
 /* dispatch.h: where each job and item waits, its stages one after another, and its reply.
  *
- * The engine owner (scheduler.c says which thread that is) calls these functions, but those that
+ * The engine thread (scheduler.c says which thread that is) calls these functions, but those that
  * name an I/O worker; nothing here locks.  Items and jobs wait in a fair queue.  Of a session's
  * items only the first is queued; the others follow it in a list (srv_item.next_of_session). */
 #ifndef SRV_DISPATCH_H
@@ -18,13 +18,13 @@
  * are known, the last eighth of the queue is reserved for callers that have less than their share
  * of it, so that nobody is refused because another caller has filled the queue.
  *
- * Checking takes no lock.  srv_admission_count_ended is the engine owner's (scheduler.c). */
+ * Checking takes no lock.  srv_admission_count_ended is the engine thread's (scheduler.c). */
 
 /* Of the requests of one route. */
 struct srv_route_pace {
     atomic_size_t depth;          /* requests that wait or run */
     atomic_uint_fast64_t ns_each; /* mean time from one end to the next while any run; 0: unknown */
-    uint64_t ended_ns;            /* the last end; this and the next two are the engine owner's */
+    uint64_t ended_ns;            /* the last end; this and the next two are the engine thread's */
     uint64_t busy_ns, count;      /* the sums that ns_each is the quotient of */
 };
 
@@ -53,7 +53,8 @@ enum srv_error_code srv_admission_check(const struct srv_admission *admission,
 void srv_admission_join(struct srv_admission *admission, const struct srv_request *request);
 void srv_admission_leave(struct srv_admission *admission, const struct srv_request *request);
 
-/* Counts a request as running until it leaves, where it does not yet count.  The engine owner's. */
+/* Counts a request as running until it leaves, where it does not yet count.  The engine
+ * thread's. */
 void srv_admission_count_begun(struct srv_admission *admission, struct srv_request *request);
 
 /* Counts requests that have just been computed towards the paces of their routes. */
@@ -71,7 +72,7 @@ unsigned srv_admission_retry_after_s(const struct srv_admission *admission,
  * to compressing (request_codec.c); and the I/O workers, threads that do this to large ones
  * (codec_workers.c).
  *
- * The engine owner reads and writes what is small itself, on all threads of the engine.  A body or
+ * The engine thread reads and writes what is small itself, on all threads of the engine.  A body or
  * reply that would hold up all other requests for milliseconds goes to an I/O worker and comes back
  * when it is done. */
 

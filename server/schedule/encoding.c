@@ -71,7 +71,7 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job, const struct srv_m
     return SRV_OK;
 }
 
-/* ---- By the engine owner --------------------------------------------------------------------- */
+/* ---- By the engine thread ------------------------------------------------------------------ */
 
 /* Whether the session was made of the encoding's rows. */
 static bool is_of_rows(const struct srv_session *session, const struct srv_job *job)
@@ -159,7 +159,7 @@ static const struct srv_job_stage compute_stage = {SRV_QUEUE_ATTENDS, .run = com
 
 /* Lists the session and ends its record in the journal, without which it is removed again.  Where
  * the same request, sent twice, has made one meanwhile, that is the job's. */
-static void publish(struct srv_job *job)
+static void list_session(struct srv_job *job)
 {
     struct srv_sessions *sessions = job->context->sessions;
     struct srv_store *store = job->context->store;
@@ -181,7 +181,7 @@ static const struct srv_job_stage *record(struct srv_job *job)
     if (srv_store_import_piece(&more, job->context->store, &job->recorded, job->session,
                                &job->error) == SRV_OK &&
         !more)
-        publish(job);
+        list_session(job);
     return more ? &srv_record_stage : after_session(job);
 }
 

@@ -6,7 +6,7 @@
  * asks for little does not wait for one that asks for much.  A caller that had nothing waiting
  * comes back with at least `virtual_time` as its service: rest earns nothing.
  *
- * Nothing here locks.  The engine owner has one fair queue (scheduler.c), the I/O workers have
+ * Nothing here locks.  The engine thread has one fair queue (scheduler.c), the I/O workers have
  * another one under their lock (codec_workers.c). */
 #ifndef SRV_FAIR_QUEUE_H
 #define SRV_FAIR_QUEUE_H
@@ -18,7 +18,7 @@ struct srv_queue {
     struct srv_queue_node *first, **last; /* `last` is where the next node is linked */
 };
 
-/* Kinds of work, each with queues of its own.  The first six are the engine owner's, the last two
+/* Kinds of work, each with queues of its own.  The first six are the engine thread's, the last two
  * the I/O workers'. */
 enum srv_queue_kind {
     SRV_QUEUE_STEPS,      /* items whose steps are computed in batches */

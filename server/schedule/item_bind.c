@@ -1,4 +1,4 @@
-/* item_bind.c: items by the engine owner: their place in a session, and their end there. */
+/* item_bind.c: items by the engine thread: their place in a session, and their end there. */
 #include "base/clock.h"
 #include "ops/metrics.h"
 #include "schedule/steps.h"
@@ -49,34 +49,41 @@ static void check_session(struct srv_item *item)
                  (unsigned long long)session->epoch);
 }
 
-/* Makes the session that the item starts, or finds the one of its key.  One without weights has the
- * shape of the rows. */
-static void create_session(struct srv_item *item)
+/* The model without weights that has the shape of the item's rows, or NULL with item->error set;
+ * the caller's to put. */
+static const struct srv_model *get_weightless(struct srv_item *item)
 {
-    const struct srv_scheduler_context *context = item->job->context;
-    const struct srv_session_options options = srv_item_start_options(item);
-    const struct srv_model *model = item->model;
     const struct attn_weightless_options shape = {.num_heads = item->sizes.num_heads,
                                                   .num_kv_heads = item->sizes.num_kv_heads,
                                                   .head_dim = item->sizes.head_dim,
                                                   .value_head_dim = item->sizes.value_head_dim};
-    if (srv_item_check_start(item) == SRV_OK && model != NULL && model->is_cross)
-        srv_fail(&item->error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
-                 "a session of cross-attention starts with encoder_hidden_states");
-    if (item->error.code != SRV_OK ||
-        srv_session_find_by_idempotency_key(&item->session, context->sessions, &options,
-                                            &item->error) != SRV_OK ||
-        item->session != NULL)
-        return;
-    if (model == NULL && item->layer > 0)
+    const struct srv_model *model = NULL;
+    if (item->layer > 0)
         srv_fail(&item->error, SRV_E_LAYER_NOT_FOUND, "layer",
                  "a session without weights that a step starts has layer 0 alone: POST /sessions "
                  "takes num_hidden_layers");
-    else if (model == NULL)
-        srv_weightless_get(&model, context->models->weightless, &shape, &item->error);
-    if (item->error.code == SRV_OK && srv_session_create(&item->session, context->sessions, model,
-                                                         &options, &item->error) == SRV_OK)
-        item->creates_session = true;
+    else
+        srv_weightless_get(&model, item->job->context->models->weightless, &shape, &item->error);
+    return model;
+}
+
+/* Makes the session that the item starts, or finds the one of its key. */
+static void create_session(struct srv_item *item)
+{
+    struct srv_sessions *sessions = item->job->context->sessions;
+    const struct srv_session_options options = srv_item_start_options(item);
+    if (srv_item_check_start(item) == SRV_OK && item->model != NULL && item->model->is_cross)
+        srv_fail(&item->error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
+                 "a session of cross-attention starts with encoder_hidden_states");
+    if (item->error.code != SRV_OK ||
+        srv_session_find_by_idempotency_key(&item->session, sessions, &options, &item->error) !=
+            SRV_OK ||
+        item->session != NULL)
+        return;
+    const struct srv_model *model = item->model != NULL ? item->model : get_weightless(item);
+    item->creates_session =
+        item->error.code == SRV_OK &&
+        srv_session_create(&item->session, sessions, model, &options, &item->error) == SRV_OK;
     if (item->model == NULL)
         srv_model_put(model); /* the session holds it */
 }

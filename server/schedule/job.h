@@ -7,7 +7,7 @@
  *   - or a change to a session, between two batches.
  *
  * Jobs and items live in the arena of their request.  A body is parsed into a job on a compute
- * thread or by an I/O worker; from then until its reply is due the engine owner alone touches the
+ * thread or by an I/O worker; from then until its reply is due the engine thread alone touches the
  * job.  Replies are written on a compute thread or by an I/O worker. */
 #ifndef SRV_JOB_H
 #define SRV_JOB_H
@@ -57,7 +57,7 @@ struct srv_job_stage {
     bool any_time;  /* this change does not wait for the end of a long step */
     bool completes; /* the stages before are on record: done also where the request is cancelled */
 
-    /* Runs the stage, or a piece of it, on the engine owner's thread; errors go to job->error.
+    /* Runs the stage, or a piece of it, on the engine thread; errors go to job->error.
      * Returns the stage that follows, the same one while there are more pieces, NULL where the
      * reply is due.  NULL in stages of items. */
     const struct srv_job_stage *(*run)(struct srv_job *job);

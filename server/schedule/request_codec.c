@@ -15,7 +15,7 @@ enum srv_error_code srv_codec_goes_on(struct srv_request *request, struct srv_er
         return code;
     if (code == SRV_E_DEADLINE)
         return error->code = SRV_OK;
-    atomic_store(&request->left, true);
+    atomic_store(&request->client_gone, true);
     return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "attnd stops before its reply is written");
 }
 

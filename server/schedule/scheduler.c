@@ -1,11 +1,11 @@
-/* scheduler.c: the inbox, and who owns the engine.
+/* scheduler.c: the inbox, and who holds the engine.
  *
- * Event threads and I/O workers put requests into the inbox.  The engine owner is the thread that
+ * Event threads and I/O workers put requests into the inbox.  The engine thread is the one that
  * holds engine_lock: the scheduler's thread, or an event thread for a round that ends before
- * another thread would have woken.  Only the engine owner takes requests out of the inbox and calls
+ * another thread would have woken.  Only that thread takes requests out of the inbox and calls
  * the engine.
  *
- * Only the engine owner changes, forks and freezes the caches of sessions, with the engine's
+ * Only the engine thread changes, forks and freezes the caches of sessions, with the engine's
  * threads as its helpers.  Every other thread may do five things with caches, and no more:
  *   - read lengths and sizes, which are atomic;
  *   - read a frozen copy that it holds, as the store's thread does;
@@ -57,7 +57,7 @@ struct srv_scheduler {
     size_t inbox_count, inbox_bytes;
     atomic_bool inbox_ready; /* requests are in the inbox, or it is time to stop */
 
-    pthread_mutex_t engine_lock; /* its holder owns the engine and all members below */
+    pthread_mutex_t engine_lock; /* the engine thread holds it, and with it all members below */
     struct srv_request **popped; /* [max_queue] of this round */
     size_t num_popped, popped_bytes;
     bool parked;   /* the scheduler's thread knows that jobs wait for tokens that are read */

@@ -34,7 +34,7 @@ struct srv_scheduler_context {
     atomic_bool *stopping; /* set by srv_scheduler_stop: what waits is refused, long work stops */
 
     /* Hands finished requests back to the http room: once for each request that was submitted, on
-     * the thread of the engine owner or of an I/O worker. */
+     * the engine thread or an I/O worker. */
     void (*resume)(void *resume_context, struct srv_request *const requests[], size_t count);
     void *resume_context;
 };

@@ -111,8 +111,19 @@ static bool make_step(struct srv_item *item)
            charge(item) == SRV_OK;
 }
 
-/* Accepts the result of a step that ran.  One that was appended is the layer's last step, and
- * what the layer's window has forgotten after it is charged no longer. */
+/* Makes the step, which was appended, the layer's last; what the layer's window has forgotten after
+ * it is charged no longer. */
+static void set_last_step(const struct srv_item *item)
+{
+    const struct attn_step *step = &item->step;
+    struct srv_last_step *last = last_step(item);
+    size_t kept = attn_cache_layer_bytes(step->cache, item->layer, step->position + step->rows);
+    srv_session_uncharge(item->session, item->block_bytes - kept);
+    last->position = step->position;
+    last->rows = step->rows;
+    memcpy(last->digest, item->digest, sizeof last->digest);
+}
+
 static void accept_result(struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
@@ -120,16 +131,10 @@ static void accept_result(struct srv_item *item)
         srv_fail_attn(&item->error, &step->error);
     if (item->error.code == SRV_E_FORGOTTEN)
         item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
-    if (item->error.code != SRV_OK || !step->commit) {
+    if (item->error.code != SRV_OK || !step->commit || item->is_replay || item->model->is_cross)
         srv_session_uncharge(item->session, item->charged);
-    } else if (!item->is_replay && !item->model->is_cross) {
-        struct srv_last_step *last = last_step(item);
-        size_t kept = attn_cache_layer_bytes(step->cache, item->layer, step->position + step->rows);
-        srv_session_uncharge(item->session, item->block_bytes - kept);
-        last->position = step->position;
-        last->rows = step->rows;
-        memcpy(last->digest, item->digest, sizeof last->digest);
-    }
+    else
+        set_last_step(item);
 }
 
 /* The batch's attn_recorder: `list` has the steps that are about to be published. */

@@ -1,7 +1,7 @@
 /* steps.h: items, from the rows of a body to steps over sessions and their results.
  *
  * srv_item_prepare runs on a compute thread while the body is read.  Binding, running and ending an
- * item are the engine owner's, which alone changes caches (scheduler.c has the whole rule). */
+ * item are the engine thread's, which alone changes caches (scheduler.c has the whole rule). */
 #ifndef SRV_STEPS_H
 #define SRV_STEPS_H
 

@@ -131,7 +131,7 @@ static enum srv_error_code fail_instance(const struct srv_sessions *sessions, co
     srv_fail(error, SRV_E_WRONG_INSTANCE, "session_id",
              "the session's id is of the instance %.*s, this is %s", (int)length, id,
              sessions->identities[0].instance);
-    snprintf(error->owner, sizeof error->owner, "%.*s", (int)length, id);
+    snprintf(error->instance, sizeof error->instance, "%.*s", (int)length, id);
     return error->code;
 }
 

@@ -1,7 +1,7 @@
 /* session.h: sessions by id, and what each remembers between requests.
  *
  * A session is a cache with a name.  One mutex guards the table and is never held while computing.
- * The engine owner (schedule/) holds a session that it uses by a reference: DELETE takes the
+ * The engine thread (schedule/) holds a session that it uses by a reference: DELETE takes the
  * session out of the table at once, and its memory is freed with the last reference.
  *
  * With API keys a session is its owner's, the key that made it: the key itself, by its name, the
@@ -45,18 +45,18 @@ struct srv_session {
     unsigned store; /* that keeps it: 0 the daemon's own, else an adopted one (store/store.h) */
     uint64_t epoch; /* differs for every session ever created, also between runs */
     const struct srv_model *model;
-    /* Freed with the last reference.  Its tokens are the engine owner's; any thread may read its
+    /* Freed with the last reference.  Its tokens are the engine thread's; any thread may read its
      * lengths. */
     struct attn_cache *cache;
-    struct srv_last_step *last_steps; /* [info.num_layers] the engine owner's */
-    /* Of its struct srv_revision: any thread may read it; the engine owner's are the next two. */
+    struct srv_last_step *last_steps; /* [info.num_layers] the engine thread's */
+    /* Of its struct srv_revision: any thread may read it; the engine thread's are the next two. */
     atomic_uint_fast64_t revision;
     uint64_t revision_before, truncated_to;
     uint64_t ttl_ns;
     atomic_uint_fast64_t used_ns; /* last use, monotonic */
     atomic_uint waiting;          /* requests that have steps queued for it */
-    struct srv_item *last_item;   /* the engine owner's: the last step that is queued for it */
-    bool pending_creation;        /* the engine owner's: its first step is still to be made */
+    struct srv_item *last_item;   /* the engine thread's: the last step that is queued for it */
+    bool pending_creation;        /* the engine thread's: its first step is still to be made */
     atomic_uint references;       /* with the table's */
     char idempotency_key[SRV_ID_MAX + 1]; /* of the request that created it; "": none */
     uint64_t key_digest[2];               /* of the path and body of that request */
@@ -64,16 +64,16 @@ struct srv_session {
     char group[SRV_ID_MAX + 1];  /* of that key at the time; "": none */
     bool shared;                 /* all keys may use it */
     struct srv_account *account; /* of the owner; NULL: nothing is counted */
-    size_t charged_bytes;        /* to the account; the engine owner's */
+    size_t charged_bytes;        /* to the account; the engine thread's */
 
     /* The store's (store/store.h), under its locks. */
     enum { SRV_UNRECORDED, SRV_RECORDED, SRV_DELETED } record_state;
     uint64_t next_record; /* its number among the session's records */
 
-    /* The store's, used by the engine owner. */
-    bool shares_blocks;       /* may share blocks: it was forked or is a fork; never cleared */
-    bool changed;             /* since the moment that its file holds */
-    uint64_t file_generation; /* of its file; 0: it has none */
+    /* The store's, used by the engine thread. */
+    uint64_t listed;    /* number of the moment that told what it is (store/manifest.h); 0: none */
+    uint64_t listed_ns; /* its last use, as told */
+    bool changed;       /* since that moment */
 
     /* Whether the cache has the numbers of its tokens: where not, its lengths and blocks are right
      * and nothing else may use it (store/store_reader.c).  Set by the store. */
@@ -84,7 +84,7 @@ struct srv_session {
         SRV_DROPPED, /* or the session was deleted before they were read */
     } presence;
     struct srv_unread *unread; /* the store's */
-    atomic_size_t parked;      /* jobs that wait until it is present; the engine owner's */
+    atomic_size_t parked;      /* jobs that wait until it is present; the engine thread's */
 
     struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };
@@ -139,7 +139,7 @@ struct srv_session_options {
 void srv_sessions_set_accounts(struct srv_sessions *sessions, struct srv_accounts *accounts);
 
 /* Charges the owner's account for blocks that the session is about to take, and returns such a
- * charge.  The engine owner's.  Error: quota_exceeded. */
+ * charge.  The engine thread's.  Error: quota_exceeded. */
 enum srv_error_code srv_session_charge(struct srv_session *session, size_t bytes,
                                        struct srv_error *error);
 void srv_session_uncharge(struct srv_session *session, size_t bytes);
@@ -230,7 +230,7 @@ void srv_session_put(struct srv_session *session);
 
 /* Gives the session this revision, and drops all but the first after->length tokens of every layer,
  * and the last steps that end beyond.  False, with nothing changed, where windows have forgotten
- * what the next token would see.  The engine owner's. */
+ * what the next token would see.  The engine thread's. */
 bool srv_session_truncate(struct srv_session *session, const struct srv_revision *after);
 
 /* Draws the revision of a new session (`now` NULL), or that after a truncation to `length`.  False
@@ -243,7 +243,7 @@ bool srv_revision_possible(const struct srv_revision *revision);
 /* Whether a truncation to `length` that names `number` is the last one, sent again. */
 bool srv_revision_repeats(const struct srv_revision *now, uint64_t number, uint64_t length);
 
-/* The session's revision, and setting it.  The engine owner's. */
+/* The session's revision, and setting it.  The engine thread's. */
 struct srv_revision srv_session_revision(const struct srv_session *session);
 void srv_session_set_revision(struct srv_session *session, const struct srv_revision *revision);
 

@@ -4,8 +4,6 @@
 
 #include "store/store_load.h"
 
-#define SKIMMED ((size_t)64 << 10) /* bytes that are read at a time where rows are passed over */
-
 static struct srv_log *log_of(const struct srv_load *load) { return load->store->context.log; }
 
 /* As struct srv_journal_reader has it: asks the journals after the one that is being read. */
@@ -65,17 +63,14 @@ static bool read_journal(struct srv_load *load, const struct srv_file *file)
     if (!srv_load_begin_file(&journal, load, file->name))
         return srv_load_refuse_unreadable(load, file->name, strerror(errno));
     load->journal = (size_t)(file - load->files);
-    if (load->restore.extents != NULL)
-        journal.room = SKIMMED;
     enum srv_restore_status result =
         srv_restore_journal(&replayed, &load->restore, file->generation, &journal);
     srv_load_end_file(load, &journal);
     if (result == SRV_RESTORE_UNREADABLE)
-        return srv_load_refuse_unreadable(load, file->name, strerror(journal.error));
+        return srv_load_refuse_unreadable(
+            load, file->name, journal.error != 0 ? strerror(journal.error) : load->restore.message);
     if (result == SRV_RESTORE_FULL)
         return srv_load_refuse(load);
-    if (load->restore.extents != NULL && (replayed.unproven || replayed.last))
-        return srv_load_give_up(load);
     report_journal(load, file, &replayed, journal.size);
     load->store->older_bytes += journal.size;
     return !replayed.torn || replayed.last || replayed.good == journal.size ||
@@ -84,8 +79,6 @@ static bool read_journal(struct srv_load *load, const struct srv_file *file)
 
 static bool miss_journal(struct srv_load *load, const char *name, uint64_t generation)
 {
-    if (load->restore.extents != NULL)
-        return srv_load_give_up(load);
     srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "a journal before %s is missing", name);
     srv_restore_open_gap(&load->restore, (struct srv_place){generation, 1});
     load->incomplete = true;

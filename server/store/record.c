@@ -107,8 +107,6 @@ static bool read_at(struct srv_record *out, const struct srv_journal_reader *rea
     const struct srv_record_head *head = &out->head;
     if (!read_head(out, reader, at) || head->length > reader->file->size - out->payload)
         return false;
-    if (reader->skims && head->type == SRV_RECORD_ROWS)
-        return true;
     XXH3_64bits_reset(&sum);
     return srv_file_reader_sum(&sum, reader->file, out->payload, (size_t)head->length) &&
            head->payload_sum == XXH3_64bits_digest(&sum);

@@ -36,9 +36,12 @@ enum srv_record_type {
     SRV_RECORD_COMMIT, /* of a pending session, with the last steps of its layers */
     SRV_RECORD_DELETE,
     SRV_RECORD_MARK, /* which sessions have records since an earlier place */
+
+    SRV_RECORD_SESSION, /* of a manifest (manifest.h), not of a journal */
+    SRV_RECORD_MOMENT,
 };
 
-#define SRV_JOURNAL_VERSION 5 /* the one that is written and read */
+#define SRV_JOURNAL_VERSION 6 /* the one that is written and read */
 #define SRV_JOURNAL_HEAD 32
 #define SRV_RECORD_HEAD 72
 #define SRV_RECORD_TEXT 72 /* room for a model's name and its NUL, a multiple of 8 */
@@ -141,7 +144,6 @@ struct srv_journal_reader {
     size_t dropped;    /* sound records of later writes, after a TORN end */
     bool head_damaged;
     bool in_write; /* the write that is being read has not ended */
-    bool skims;    /* the payloads of ROWS records are not summed up; false at first */
     /* Asked at damage that this journal does not show to have been on the disk: the number below
      * which later journals say that its records were.  NULL, as at first: there are none. */
     uint64_t (*synced_later)(void *context);

@@ -1,9 +1,10 @@
 /* replay.c: a journal's records, applied to the sessions that are being restored.
  *
- * Each record has its number among the records of its session (`chain`).  A record that the
- * session's file contains is skipped, the one that follows is applied, and where a number is
+ * Each record has its number among the records of its session (`chain`).  The one that follows what
+ * the session has is applied, and where a number is
  * missing or there twice the session is lost.  What follows from a gap in the journal stands in
  * restore_gap.c. */
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,6 @@
 #include "base/id.h"
 #include "session/weightless.h"
 #include "store/restore.h"
-#include "store/skim.h"
 
 /* ---- Making sessions ------------------------------------------------------------------------- */
 
@@ -77,7 +77,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
     };
     const struct srv_restored_session *from =
         fork ? srv_restore_parent(restore, create, model) : NULL;
-    struct srv_session *parent = from != NULL ? from->session : NULL;
+    const struct srv_session *parent = from != NULL ? from->session : NULL;
     entry->unknown_model = model == NULL;
     entry->lost = model == NULL || (fork && parent == NULL);
     if (entry->lost)
@@ -89,11 +89,8 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
     }
     if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK)
         return SRV_RESTORE_FULL;
-    if (fork) {
+    if (fork)
         inherit_last_steps(entry->session, parent);
-        entry->newest = from->newest;
-        entry->session->shares_blocks = parent->shares_blocks = true;
-    }
     entry->session->used_ns = create->used_ns;
     entry->session->record_state = SRV_RECORDED;
     entry->session->next_record = 1;
@@ -128,26 +125,22 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
  * another status where the record is not one that its session can have.  A record that cannot be
  * read shows in the error of its file reader. */
 
-/* Appends the rows of a record without their numbers, and notes where those stand. */
-static enum attn_status append_later(const struct srv_restore *restore,
-                                     struct srv_restored_session *entry,
-                                     const struct srv_record *record,
-                                     const struct srv_record_rows *head)
+/* Appends the rows of a record to a layer.  Where sessions share the layer's last block and its
+ * first tokens are absent, the session's own copy is to have them. */
+static enum attn_status append_rows(struct srv_restore *restore, const struct srv_session *session,
+                                    const struct srv_record *record,
+                                    const struct srv_record_rows *head)
 {
-    struct attn_error cause = {0};
-    enum attn_status status =
-        attn_cache_lengthen(entry->session->cache, (size_t)head->layer,
-                            (size_t)(head->position + head->rows), NULL, 0, &cause);
-    if (status != ATTN_OK)
+    const size_t layer = (size_t)head->layer;
+    enum attn_status status = srv_restore_rows(session, record, head);
+    if (status != ATTN_INVALID || attn_cache_length(session->cache, layer) != head->position)
         return status;
-    entry->newest = srv_extents_add(restore->extents,
-                                    &(struct srv_extent){.previous = entry->newest,
-                                                         .generation = restore->journal,
-                                                         .at = record->payload - SRV_RECORD_HEAD,
-                                                         .layer = (uint32_t)head->layer,
-                                                         .first = (uint32_t)head->position,
-                                                         .rows = (uint32_t)head->rows});
-    return entry->newest != NULL ? ATTN_OK : ATTN_NO_MEMORY;
+    status = srv_blocks_fill(session->cache, session->model->attn, layer, restore->slots,
+                             &restore->reader);
+    if (status == ATTN_IO)
+        snprintf(restore->message, sizeof restore->message, "its blocks cannot be read: %s",
+                 strerrordesc_np(errno));
+    return status == ATTN_OK ? srv_restore_rows(session, record, head) : status;
 }
 
 /* Has the empty layer of a session that is being imported begin where its first record does. */
@@ -161,8 +154,7 @@ static bool begin_layer(const struct srv_restored_session *entry,
                ATTN_OK;
 }
 
-static enum attn_status apply_rows(const struct srv_restore *restore,
-                                   struct srv_restored_session *entry,
+static enum attn_status apply_rows(struct srv_restore *restore, struct srv_restored_session *entry,
                                    const struct srv_record *record)
 {
     struct srv_session *session = entry->session;
@@ -181,9 +173,7 @@ static enum attn_status apply_rows(const struct srv_restore *restore,
     const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
     if (record->head.length != sizeof rows + n * (keys + values) * sizeof(float))
         return ATTN_MALFORMED;
-    enum attn_status status = restore->extents != NULL
-                                  ? append_later(restore, entry, record, &rows)
-                                  : srv_restore_rows(session, record, &rows, NULL);
+    enum attn_status status = append_rows(restore, session, record, &rows);
     if (status == ATTN_OK && !entry->pending)
         attn_cache_forget(session->cache, layer, (size_t)rows.position);
     session->last_steps[layer] = (struct srv_last_step){
@@ -192,7 +182,7 @@ static enum attn_status apply_rows(const struct srv_restore *restore,
     return status;
 }
 
-static enum attn_status apply_truncate(const struct srv_restore *restore,
+static enum attn_status apply_truncate(struct srv_restore *restore,
                                        struct srv_restored_session *entry,
                                        const struct srv_record *record)
 {
@@ -209,7 +199,7 @@ static enum attn_status apply_truncate(const struct srv_restore *restore,
     return ATTN_OK;
 }
 
-static enum attn_status apply_commit(const struct srv_restore *restore,
+static enum attn_status apply_commit(struct srv_restore *restore,
                                      struct srv_restored_session *entry,
                                      const struct srv_record *record)
 {
@@ -235,12 +225,12 @@ static enum attn_status apply_commit(const struct srv_restore *restore,
 
 /* Applies a record to the session that it belongs to.  One that the session cannot have loses the
  * session as a whole, since part of the record may have been applied. */
-static enum srv_restore_status apply_change(const struct srv_restore *restore,
+static enum srv_restore_status apply_change(struct srv_restore *restore,
                                             struct srv_restored_session *entry,
                                             const struct srv_record *record)
 {
-    static enum attn_status (*const changes[])(
-        const struct srv_restore *, struct srv_restored_session *, const struct srv_record *) = {
+    static enum attn_status (*const changes[])(struct srv_restore *, struct srv_restored_session *,
+                                               const struct srv_record *) = {
         [SRV_RECORD_ROWS] = apply_rows,
         [SRV_RECORD_TRUNCATE] = apply_truncate,
         [SRV_RECORD_COMMIT] = apply_commit,
@@ -257,6 +247,8 @@ static enum srv_restore_status apply_change(const struct srv_restore *restore,
         status = changes[type](restore, entry, record);
     if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
         return SRV_RESTORE_FULL;
+    if (status == ATTN_IO)
+        return SRV_RESTORE_UNREADABLE;
     if (status != ATTN_OK) {
         srv_restore_forget(entry);
         entry->lost = true;
@@ -272,12 +264,12 @@ static enum srv_restore_status apply_change(const struct srv_restore *restore,
 
 /* ---- The journal ----------------------------------------------------------------------------- */
 
-/* A record whose number the session has passed: the session's file contains it, or it is left of a
+/* A record whose number the session has passed: the manifest's section is later, or it is left of a
  * write that failed and could not be truncated, after which another record got its number. */
 static enum srv_restore_status skip(const struct srv_restore *restore,
                                     struct srv_restored_session *entry, uint64_t generation)
 {
-    if (entry->session->file_generation <= generation)
+    if (entry->generation <= generation)
         srv_restore_mark_lost(restore, entry);
     return SRV_RESTORE_OK;
 }
@@ -356,15 +348,11 @@ static enum srv_restore_status read_records(struct srv_replay_result *out,
 {
     struct srv_journal_reader reader;
     struct srv_record record;
-    struct srv_places places = {0};
     enum srv_restore_status result = SRV_RESTORE_OK;
     enum srv_reading reading = SRV_READ_RECORD;
     srv_journal_read_open(&reader, journal, generation);
     reader.synced_later = restore->synced_later;
     reader.context = restore->context;
-    reader.skims = restore->extents != NULL;
-    restore->journal = generation;
-    const struct srv_journal_reader first = reader;
     out->gaps = reader.head_damaged;
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
         const struct srv_place place = {generation, reader.sequence};
@@ -376,13 +364,8 @@ static enum srv_restore_status read_records(struct srv_replay_result *out,
         } else if (reading == SRV_READ_RECORD) {
             out->records++;
             result = apply(restore, &record, generation);
-            if (reader.skims && !srv_places_note(&places, &reader, &record))
-                result = SRV_RESTORE_FULL;
         }
     }
-    out->unproven =
-        reader.skims && (out->gaps > 0 || !srv_places_tail_is_sound(&places, &first, out->good));
-    srv_places_fini(&places);
     out->torn = reading == SRV_READ_TORN;
     out->dropped = reader.dropped;
     out->last = out->dropped > 0;

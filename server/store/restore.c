@@ -1,4 +1,4 @@
-/* restore.c: entries by epoch, sessions from their files, and publishing them. */
+/* restore.c: entries by epoch, sessions of a manifest, and publishing them. */
 #include "store/restore.h"
 
 #include <stdio.h>
@@ -8,11 +8,9 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "session/weightless.h"
-#include "store/session_notes.h"
 
 #define SPARE_SESSIONS 128 /* added to max_sessions in both bounds on what files may hold */
 #define MANY_LOST 8        /* beyond so many times that sum, lost sessions have the start refused */
-#define PIECE ((size_t)16 << 20) /* bytes of a session's file between two reports of progress */
 
 static enum srv_restore_status fail(struct srv_restore *restore, enum srv_restore_status what,
                                     const char *message)
@@ -35,6 +33,8 @@ void srv_restore_fini(struct srv_restore *restore)
     for (size_t i = 0; i < restore->capacity; i++)
         srv_session_put(restore->entries[i].session);
     free(restore->entries);
+    srv_restore_forget_blocks(restore);
+    srv_slot_reader_fini(&restore->reader);
     *restore = (struct srv_restore){0};
 }
 
@@ -156,176 +156,142 @@ enum srv_restore_status srv_restore_model(const struct srv_model **out, struct s
     return fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
 }
 
-/* ---- Session files --------------------------------------------------------------------------- */
+/* ---- Sessions of a manifest ------------------------------------------------------------------ */
 
 static enum srv_restore_status fail_attn(struct srv_restore *restore,
                                          const struct attn_error *cause)
 {
-    bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
-    bool unreadable = cause->status == ATTN_IO || cause->status == ATTN_NOT_FOUND;
-    enum srv_restore_status damaged = unreadable ? SRV_RESTORE_UNREADABLE : SRV_RESTORE_DAMAGED;
-    return fail(restore, full ? SRV_RESTORE_FULL : damaged, cause->message);
+    const bool full = cause->status == ATTN_POOL_FULL || cause->status == ATTN_NO_MEMORY;
+    return fail(restore,
+                full                       ? SRV_RESTORE_FULL
+                : cause->status == ATTN_IO ? SRV_RESTORE_UNREADABLE
+                                           : SRV_RESTORE_DAMAGED,
+                cause->message);
 }
 
-/* A file that fits the reader's window is read at once. */
-static enum srv_restore_status open_import(struct attn_import **out, struct srv_restore *restore,
-                                           struct srv_file_reader *reader)
+/* Keeps a cache of which the map may have blocks. */
+static void keep_damaged(struct srv_restore *restore, struct attn_cache *cache)
+{
+    struct attn_cache **more =
+        realloc(restore->damaged, (restore->num_damaged + 1) * sizeof(struct attn_cache *));
+    if (more == NULL) { /* no block of it is shared from here on */
+        srv_block_map_fini(&restore->map);
+        attn_cache_free(cache);
+        return;
+    }
+    restore->damaged = more;
+    restore->damaged[restore->num_damaged++] = cache;
+}
+
+void srv_restore_forget_blocks(struct srv_restore *restore)
+{
+    srv_block_map_fini(&restore->map);
+    for (size_t i = 0; i < restore->num_damaged; i++)
+        attn_cache_free(restore->damaged[i]);
+    free(restore->damaged);
+    restore->damaged = NULL;
+    restore->num_damaged = 0;
+}
+
+/* Makes a cache, which no session has yet, with its blocks absent. */
+static enum srv_restore_status make_cache(struct attn_cache **out, struct srv_restore *restore,
+                                          const struct srv_manifest_entry *said,
+                                          const struct srv_model *model)
 {
     struct attn_error cause = {0};
-    const void *bytes = srv_file_reader_whole(reader);
-    if (reader->error != 0)
-        return fail(restore, SRV_RESTORE_UNREADABLE, strerrordesc_np(reader->error));
-    enum attn_status status = bytes != NULL
-                                  ? attn_import_open(out, bytes, reader->size, &cause)
-                                  : attn_import_open_file(out, reader->fd, reader->size, &cause);
-    return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
-}
-
-/* A session's file while it is being restored. */
-struct file_restore {
-    const struct srv_session_file *listed;
-    const struct srv_file_reader *reader;
-    struct attn_import *import;
-    const struct srv_model *model;
-};
-
-/* Has the import share what the base says, with sessions that were restored. */
-static enum attn_status share_blocks(const struct srv_restore *restore,
-                                     const struct file_restore *file, struct attn_error *cause)
-{
-    enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < file->listed->num_shares && status == ATTN_OK; i++) {
-        const struct srv_share *share = &file->listed->shares[i];
-        const struct srv_restored_session *parent = srv_restore_find(restore, share->parent);
-        if (parent == NULL || parent->session == NULL || parent->session->model != file->model)
-            continue;
-        parent->session->shares_blocks = true;
-        status = attn_import_share_blocks(file->import, share->layer, parent->session->cache,
-                                          share->blocks, cause);
-    }
-    return status;
-}
-
-/* Makes a cache, which no session has yet, and fills it from the file. */
-static enum srv_restore_status read_cache(struct attn_cache **out, struct srv_restore *restore,
-                                          const struct file_restore *file)
-{
-    struct attn_error cause = {0};
-    struct attn_import *import = file->import;
-    const struct srv_model *model = file->model;
-    bool more = true;
-    enum attn_status status = attn_cache_new(
-        out, model->pool, model->attn, (size_t)srv_notes_number(import, "max_length"), &cause);
-    if (status == ATTN_OK)
-        status = attn_import_begin(import, *out, &cause);
-    if (status == ATTN_OK)
-        status = share_blocks(restore, file, &cause);
-    for (size_t done = PIECE; status == ATTN_OK && more; done += PIECE) {
-        status = attn_import_run(&more, import, PIECE, &cause);
-        if (more) /* each byte is read twice: summed up, and later copied */
-            srv_file_reader_report(file->reader, done / 2);
-    }
-    return status == ATTN_OK ? SRV_RESTORE_OK : fail_attn(restore, &cause);
-}
-
-static bool is_name(const char *text) { return text == NULL || srv_id_valid(text); }
-
-/* Reads the options of the session from the notes; their texts belong to the import. */
-static bool read_options(struct srv_session_options *out, const struct attn_import *import,
-                         uint64_t epoch)
-{
-    const char *key = attn_import_note(import, "key");
-    *out = (struct srv_session_options){
-        .id = attn_import_note(import, "id"),
-        .ttl_s = (size_t)srv_notes_number(import, "ttl_s"),
-        .idempotency_key = key,
-        .owner = attn_import_note(import, "owner"),
-        .group = attn_import_note(import, "group"),
-        .shared = srv_notes_number(import, "shared") == 1,
-        .epoch = epoch,
-    };
-    return out->id != NULL && srv_id_valid(out->id) && out->ttl_s >= 1 &&
-           out->ttl_s <= SRV_MAX_TTL_S && srv_notes_number(import, "epoch") == epoch &&
-           srv_notes_number(import, "used") > 0 && srv_notes_number(import, "chain") > 0 &&
-           is_name(out->owner) && is_name(out->group) &&
-           srv_notes_revision(&out->revision, import) &&
-           (key == NULL ||
-            (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
+    if (attn_cache_new(out, model->pool, model->attn, (size_t)said->options->max_length, &cause) !=
+        ATTN_OK)
+        return fail_attn(restore, &cause);
+    if (srv_blocks_restore(*out, &restore->map, restore->slots, said, &cause) == ATTN_OK)
+        return SRV_RESTORE_OK;
+    keep_damaged(restore, *out);
+    *out = NULL;
+    return fail_attn(restore, &cause);
 }
 
 /* The session from its cache, which becomes the session's or is freed. */
 static enum srv_restore_status new_session(struct srv_restored_session *entry,
                                            struct srv_restore *restore,
-                                           const struct file_restore *file,
-                                           const struct srv_session_options *options)
+                                           const struct srv_manifest_entry *said,
+                                           const struct srv_model *model, struct attn_cache *cache)
 {
-    struct srv_error error = {0};
-    const struct attn_import *import = file->import;
-    if (srv_session_new(&entry->session, restore->sessions, file->model, options, &error) != SRV_OK)
-        return fail(restore, SRV_RESTORE_FULL, error.message);
-    entry->session->used_ns = srv_notes_number(import, "used");
-    srv_restore_note_time(restore, entry->session->used_ns);
-    entry->session->next_record = srv_notes_number(import, "chain");
+    const struct srv_record_create *create = said->options;
+    struct srv_error error;
+    struct srv_last_step *last = calloc(said->facts.num_layers, sizeof *last);
+    for (size_t i = 0; i < said->facts.num_layers && last != NULL; i++) {
+        const struct srv_manifest_layer *layer = &said->layers[i];
+        last[i] = (struct srv_last_step){.position = layer->length - layer->rows,
+                                         .rows = layer->rows,
+                                         .digest = {layer->digest[0], layer->digest[1]}};
+    }
+    const struct srv_session_options options = {
+        .id = create->id,
+        .ttl_s = (size_t)create->ttl_s,
+        .idempotency_key = create->key,
+        .key_digest = {create->key_digest[0], create->key_digest[1]},
+        .owner = create->owner,
+        .group = create->group,
+        .shared = create->shared != 0,
+        .epoch = entry->epoch,
+        .revision = said->facts.revision,
+        .store = restore->store + 1,
+        .cache = cache,
+        .last_steps = last,
+    };
+    enum srv_restore_status result = SRV_RESTORE_OK;
+    if (last == NULL)
+        result = fail(restore, SRV_RESTORE_FULL, "out of memory");
+    else if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK)
+        result = fail(restore, SRV_RESTORE_FULL, error.message);
+    free(last);
+    if (result != SRV_RESTORE_OK)
+        return result;
+    entry->session->used_ns = said->facts.used_ns;
+    entry->session->next_record = said->facts.next_record;
     entry->session->record_state = SRV_RECORDED;
     entry->session->changed = false;
-    entry->session->file_generation = file->listed->generation;
-    entry->session->shares_blocks = file->listed->num_shares > 0;
     return SRV_RESTORE_OK;
 }
 
 static enum srv_restore_status make_session(struct srv_restored_session *entry,
                                             struct srv_restore *restore,
-                                            const struct file_restore *file)
+                                            const struct srv_manifest_entry *said)
 {
-    struct srv_session_options options = {0};
-    struct srv_error error = {0};
+    const struct srv_model *model;
     struct attn_cache *cache = NULL;
-    const struct srv_model *model = file->model;
-    struct srv_last_step *last = calloc(model->info.num_layers, sizeof *last);
-    enum srv_restore_status result = fail(restore, SRV_RESTORE_FULL, "out of memory");
-    if (last != NULL)
-        result = read_cache(&cache, restore, file);
-    if (result == SRV_RESTORE_OK &&
-        (!read_options(&options, file->import, entry->epoch) ||
-         srv_notes_last_steps(last, file->import, model, cache, &error) != SRV_OK))
-        result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
-    options.cache = cache;
-    options.last_steps = last;
-    options.store = restore->store + 1;
+    enum srv_restore_status result =
+        srv_restore_model(&model, restore, said->options->model, said->options->fingerprint);
+    if (result != SRV_RESTORE_OK)
+        return result;
+    result = said->facts.num_layers == model->info.num_layers
+                 ? make_cache(&cache, restore, said, model)
+                 : fail(restore, SRV_RESTORE_DAMAGED, "its layers are not those of its model");
     if (result == SRV_RESTORE_OK)
-        result = new_session(entry, restore, file, &options);
-    else
-        attn_cache_free(cache);
-    free(last);
+        result = new_session(entry, restore, said, model, cache);
+    srv_model_put(model); /* the session holds it */
     return result;
 }
 
-enum srv_restore_status srv_restore_file(struct srv_restore *restore,
-                                         const struct srv_session_file *listed,
-                                         struct srv_file_reader *reader)
+enum srv_restore_status srv_restore_described(struct srv_restore *restore,
+                                              const struct srv_manifest_entry *said)
 {
-    struct file_restore file = {.listed = listed, .reader = reader};
-    struct srv_restored_session *entry = srv_restore_entry(restore, listed->epoch);
+    struct srv_restored_session *entry = srv_restore_entry(restore, said->epoch);
     if (entry == NULL)
         return SRV_RESTORE_FULL;
-    enum srv_restore_status result = open_import(&file.import, restore, reader);
-    if (result != SRV_RESTORE_OK) {
-        entry->lost = true;
-        return result;
-    }
-    if (restore->counts) {
-        result = srv_restore_count_file(entry, restore, listed, file.import);
-        attn_import_close(file.import);
-        return result;
-    }
-    result = srv_restore_model(&file.model, restore, attn_import_note(file.import, "model"),
-                               attn_import_note(file.import, "fingerprint"));
-    if (result == SRV_RESTORE_OK)
-        result = make_session(entry, restore, &file);
-    entry->lost = result != SRV_RESTORE_OK;
+    enum srv_restore_status result;
+    entry->generation = restore->base_generation;
+    srv_restore_note_time(restore, said->facts.used_ns);
+    if (said->lost)
+        result = fail(restore, SRV_RESTORE_DAMAGED, "its record is damaged");
+    else if (said->facts.next_record == 0 || !srv_restore_is_possible(said->options) ||
+             !srv_revision_possible(&said->facts.revision))
+        result = fail(restore, SRV_RESTORE_DAMAGED, "no session can be what its record says");
+    else if (restore->counts)
+        result = srv_restore_count_described(entry, restore, said);
+    else
+        result = make_session(entry, restore, said);
+    entry->lost = entry->without_manifest = result != SRV_RESTORE_OK;
     entry->unknown_model = result == SRV_RESTORE_NO_MODEL;
-    srv_model_put(file.model);
-    attn_import_close(file.import);
     return result;
 }
 

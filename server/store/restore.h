@@ -1,40 +1,37 @@
 /* restore.h: sessions restored from files, in memory, before anybody can see them.
  *
- * The caller reads session files first, then journals in their order, and publishes all sessions
- * together at the end.  Files are bytes that nobody vouches for.  A session of which a record is
- * missing, or may be missing, is not restored: a lost session is reported, a wrong one would not
- * be.  After a gap in the records all sessions are unproven, until a record of the session's own or
- * a mark says what was in the gap.
+ * The caller makes the sessions of a manifest first, then reads journals in their order, and
+ * publishes all sessions together at the end.  Files are bytes that nobody vouches for.  A session
+ * of which a record is missing, or may be missing, is not restored: a lost session is reported, a
+ * wrong one would not be.  After a gap in the records all sessions are unproven, until a record of
+ * the session's own or a mark says what was in the gap.
  *
- * Blocks are shared as before: sessions of a base share what the base says, and forks in journals
- * are forked again.  So sessions that fitted the pool fit it again.
- *
- * Or sessions get their lengths and blocks alone, and where each token stands is noted
- * (extents.h).  That is done for files in which all is as it should be; others are read.
+ * Blocks of a manifest are absent at first; rows of journals follow them in memory.  Blocks are
+ * shared as before: those of one place are one block, and forks in journals are forked again.  So
+ * sessions that fitted the pool fit it again.
  *
  * Memory does not depend on the length of a file.  Of a journal, a window (file_reader.h) and 256
- * KiB of rows are held at a time; of a session's file, the header and 64 tokens of a layer. */
+ * KiB of rows are held at a time. */
 #ifndef SRV_RESTORE_H
 #define SRV_RESTORE_H
 
 #include "session/models.h"
 #include "session/session.h"
-#include "store/extents.h"
+#include "store/blocks.h"
 #include "store/record.h"
-#include "store/sharing.h"
 #include "store/store_files.h"
 
 struct srv_restored_session {
     uint64_t epoch;
-    struct srv_session *session;     /* NULL: deleted, or lost and not kept */
-    size_t order;                    /* of its creation */
-    bool lost;                       /* damaged, or something of it is missing */
-    bool unknown_model;              /* lost since its model is not configured */
-    bool pending;                    /* an import that is not committed yet */
-    bool unproven;                   /* records are missing that may be its own */
-    bool without_file;               /* lost with its file, not for records */
-    bool published;                  /* in the table: it was whole, and had not expired */
-    const struct srv_extent *newest; /* where its tokens stand, if they are read later */
+    struct srv_session *session; /* NULL: deleted, or lost and not kept */
+    size_t order;                /* of its creation */
+    bool lost;                   /* damaged, or something of it is missing */
+    bool unknown_model;          /* lost since its model is not configured */
+    bool pending;                /* an import that is not committed yet */
+    bool unproven;               /* records are missing that may be its own */
+    bool without_manifest;       /* lost with what the manifest has, not for records */
+    bool published;              /* in the table: it was whole, and had not expired */
+    uint64_t generation;         /* of the manifest's section that it is of; 0: of a journal */
 };
 
 struct srv_restore {
@@ -49,14 +46,16 @@ struct srv_restore {
     bool counts;                          /* sessions are counted: they have neither model nor
                                              tokens, and are not published */
     bool keeps_parts;                     /* lost sessions stay as they were when last whole */
-    uint64_t base_generation;             /* journals before it do not count */
-    struct srv_place gap;                 /* of the first missing record that no mark has explained;
+    uint64_t base_generation;             /* of the manifest: journals before it do not count */
+    struct srv_slots *slots;              /* of the directory; the caller's */
+    struct srv_slot_reader reader;
+    struct srv_block_map map;    /* of blocks that have been restored */
+    struct attn_cache **damaged; /* [num_damaged] of which the map may have blocks */
+    size_t num_damaged;
+    struct srv_place gap; /* of the first missing record that no mark has explained;
                                              generation 0: none */
-    struct srv_place end;                 /* of the last journal that had records */
-    uint64_t journal;                     /* its generation */
-    struct srv_extents *extents;          /* tokens are read later: where they stand; NULL: they are
-                                             read at once */
-    uint64_t newest_ns;                   /* the latest time in the files, of the table's clock */
+    struct srv_place end; /* of the last journal that had records */
+    uint64_t newest_ns;   /* the latest time in the files, of the table's clock */
     /* As in struct srv_journal_reader, of the journals after the one that is being read; NULL, as
      * at first: there are none. */
     uint64_t (*synced_later)(void *context);
@@ -66,7 +65,7 @@ struct srv_restore {
 
 enum srv_restore_status {
     SRV_RESTORE_OK,
-    SRV_RESTORE_DAMAGED,    /* a session's file; its entry is marked as lost */
+    SRV_RESTORE_DAMAGED,    /* what the manifest has; the session is lost */
     SRV_RESTORE_NO_MODEL,   /* likewise: its model, by name and fingerprint, is not configured */
     SRV_RESTORE_FULL,       /* the pool, memory or a limit: nothing more can be restored */
     SRV_RESTORE_UNREADABLE, /* the file cannot be read now, and may be sound */
@@ -129,28 +128,16 @@ enum srv_restore_status srv_restore_apply_mark(struct srv_restore *restore,
 enum srv_restore_status srv_restore_model(const struct srv_model **out, struct srv_restore *restore,
                                           const char *name, const char *fingerprint);
 
-/* A session's file that was begun with `generation`, and what its base says the session shares with
- * sessions whose files were read before. */
-struct srv_session_file {
-    uint64_t epoch, generation;
-    const struct srv_share *shares; /* [num_shares] */
-    size_t num_shares;
-};
-
-/* Makes the session of such a file as its base describes it, and notes that its tokens stand there.
- * The shares name sessions of which the same was done before.  Anything but SRV_RESTORE_OK: the
- * file is to be read. */
+/* Makes a session as the manifest says, all its blocks absent, or where sessions are counted reads
+ * its blocks. */
 enum srv_restore_status srv_restore_described(struct srv_restore *restore,
-                                              const struct srv_session_file *listed,
-                                              const struct srv_base_session *description);
+                                              const struct srv_manifest_entry *said);
+
+/* Frees what srv_restore_described has noted of blocks, once all sessions are made. */
+void srv_restore_forget_blocks(struct srv_restore *restore);
 
 /* Whether a description of a session is possible. */
 bool srv_restore_is_possible(const struct srv_record_create *create);
-
-/* Reads such a file. */
-enum srv_restore_status srv_restore_file(struct srv_restore *restore,
-                                         const struct srv_session_file *listed,
-                                         struct srv_file_reader *reader);
 
 struct srv_replay_result {
     size_t good;    /* bytes up to a torn tail */
@@ -159,36 +146,32 @@ struct srv_replay_result {
     size_t dropped; /* sound records after a torn tail */
     bool torn;      /* it ends in what may never have been on the disk */
     bool last;      /* later journals do not count: records before them were never on the disk */
-    bool unproven;  /* read later: rows are damaged that may never have been on the disk */
 };
 
-/* Reads a journal.  Journals are read in their order.  Where tokens are read later, those of rows
- * that are known to have been on the disk are not looked at. */
+/* Reads a journal.  Journals are read in their order. */
 enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
                                             struct srv_restore *restore, uint64_t generation,
                                             struct srv_file_reader *journal);
 
-/* Copies the rows of a sound record whose head is this one into a session's cache: appends them
- * (`end` NULL), or fills tokens before *end.  ATTN_OK, an error of attn_cache_write or
- * attn_cache_fill, ATTN_IO (the record's reader has the errno). */
+/* Appends the rows of a sound record whose head is this one to a session's cache.  ATTN_OK, an
+ * error of attn_cache_write, ATTN_IO (the record's reader has the errno). */
 enum attn_status srv_restore_rows(const struct srv_session *session,
                                   const struct srv_record *record,
-                                  const struct srv_record_rows *head, const size_t *end);
+                                  const struct srv_record_rows *head);
 
 struct srv_restore_result {
     size_t published, lost, unknown_model, expired;
 };
 
-/* restore_count.c, where sessions are counted: the session of a record and that of a file; what a
- * record changes in one, false where it cannot; and what a start would publish, but that of two
+/* restore_count.c, where sessions are counted: the session of a record and that of a manifest; what
+ * a record changes in one, false where it cannot; and what a start would publish, but that of two
  * sessions of one id both count. */
 enum srv_restore_status srv_restore_count_made(struct srv_restored_session *entry,
                                                const struct srv_restore *restore,
                                                const struct srv_record_made *made, bool fork);
-enum srv_restore_status srv_restore_count_file(struct srv_restored_session *entry,
-                                               struct srv_restore *restore,
-                                               const struct srv_session_file *listed,
-                                               struct attn_import *import);
+enum srv_restore_status srv_restore_count_described(struct srv_restored_session *entry,
+                                                    struct srv_restore *restore,
+                                                    const struct srv_manifest_entry *said);
 bool srv_restore_count_change(struct srv_restored_session *entry, const struct srv_record *record);
 void srv_restore_count(struct srv_restore_result *out, const struct srv_restore *restore);
 

@@ -4,12 +4,12 @@
  * restore_gap.c).  A session is its epoch, its numbers and its times alone: no model, no cache, and
  * it is in no table.  So what only a model can tell is not found: a model that is not configured,
  * and rows of another shape under a sound checksum. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "store/restore.h"
-#include "store/session_notes.h"
 
 static struct srv_session *make_session(struct srv_restored_session *entry, uint64_t used_ns,
                                         uint64_t ttl_s, uint64_t next_record)
@@ -38,30 +38,27 @@ enum srv_restore_status srv_restore_count_made(struct srv_restored_session *entr
                                                                           : SRV_RESTORE_FULL;
 }
 
-enum srv_restore_status srv_restore_count_file(struct srv_restored_session *entry,
-                                               struct srv_restore *restore,
-                                               const struct srv_session_file *listed,
-                                               struct attn_import *import)
+enum srv_restore_status srv_restore_count_described(struct srv_restored_session *entry,
+                                                    struct srv_restore *restore,
+                                                    const struct srv_manifest_entry *said)
 {
-    struct attn_error cause = {0};
-    enum attn_status status = attn_import_verify(import, &cause);
-    const uint64_t used_ns = srv_notes_number(import, "used");
-    const uint64_t ttl_s = srv_notes_number(import, "ttl_s");
-    const uint64_t next_record = srv_notes_number(import, "chain");
-    snprintf(restore->message, sizeof restore->message, "%s", cause.message);
-    if (status == ATTN_NO_MEMORY)
+    switch (srv_blocks_verify(&restore->map, restore->slots, &restore->reader, said)) {
+    case ATTN_OK:
+        break;
+    case ATTN_NO_MEMORY:
         return SRV_RESTORE_FULL;
-    if (status == ATTN_IO)
+    case ATTN_IO:
+        snprintf(restore->message, sizeof restore->message, "its blocks cannot be read: %s",
+                 strerrordesc_np(errno));
         return SRV_RESTORE_UNREADABLE;
-    entry->lost = status != ATTN_OK || srv_notes_number(import, "epoch") != entry->epoch ||
-                  used_ns == 0 || next_record == 0 || ttl_s < 1 || ttl_s > SRV_MAX_TTL_S;
-    if (entry->lost)
+    default:
+        snprintf(restore->message, sizeof restore->message, "a block is damaged or missing");
         return SRV_RESTORE_DAMAGED;
-    if (make_session(entry, used_ns, ttl_s, next_record) == NULL)
-        return SRV_RESTORE_FULL;
-    entry->session->file_generation = listed->generation;
-    srv_restore_note_time(restore, used_ns);
-    return SRV_RESTORE_OK;
+    }
+    return make_session(entry, said->facts.used_ns, said->options->ttl_s,
+                        said->facts.next_record) != NULL
+               ? SRV_RESTORE_OK
+               : SRV_RESTORE_FULL;
 }
 
 bool srv_restore_count_change(struct srv_restored_session *entry, const struct srv_record *record)

@@ -83,7 +83,7 @@ static enum srv_restore_status compare(struct srv_restore *restore,
     }
     if (entry == NULL || entry->session == NULL || entry->lost)
         return SRV_RESTORE_OK;
-    bool newer = entry->session->file_generation > generation; /* than the mark */
+    bool newer = entry->generation > generation; /* than the mark */
     if (entry->session->next_record == note->next_record ||
         (newer && entry->session->next_record > note->next_record))
         entry->unproven = false;

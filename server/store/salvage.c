@@ -1,7 +1,8 @@
 /* salvage.c: the files that were set aside, read once more.
  *
- * Session files are read first, the newest of each session alone, then the journals in their order.
- * Damage ends no journal here, and a session that misses a record stays as it was before. */
+ * Manifests are read first, the newest that has a session counts, then the journals in their order.
+ * Damage ends no journal here, a session that misses a record stays as it was before, and one of
+ * which a block is damaged is cut off there. */
 #include "store/salvage.h"
 
 #include <errno.h>
@@ -12,9 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attn_limits.h"
 #include "attn_state.h"
+#include "session/notes.h"
 #include "store/restore.h"
-#include "store/session_notes.h"
 #include "store/store_files.h"
 
 static bool refuse(char message[SRV_SALVAGE_MESSAGE], const char *name, const char *why)
@@ -32,85 +34,122 @@ static uint64_t all_synced(void *context)
     return UINT64_MAX;
 }
 
-static enum srv_restore_status read_file(struct srv_restore *restore, const struct srv_file *file,
-                                         struct srv_file_reader *reader)
+static bool is_manifest(const struct srv_file *file)
 {
-    struct srv_replay_result replayed;
-    const struct srv_session_file session = {.epoch = file->epoch, .generation = file->generation};
-    if (file->kind == SRV_FILE_JOURNAL)
-        return srv_restore_journal(&replayed, restore, file->generation, reader);
-    if (file->kind == SRV_FILE_SESSION && srv_restore_find(restore, file->epoch) == NULL)
-        return srv_restore_file(restore, &session, reader);
-    return SRV_RESTORE_OK;
+    return file->kind == SRV_FILE_MANIFEST || file->kind == SRV_FILE_COPY;
 }
 
-static bool read_files(struct srv_restore *restore, const struct srv_salvage_context *context,
-                       const struct srv_file *const files[], size_t count, char *message)
+/* Makes the sessions of a manifest that no newer one has. */
+static bool read_manifest(struct srv_restore *restore, const struct srv_salvage_context *context,
+                          const struct srv_file *file, bool set_aside, char *message)
 {
+    struct srv_manifest_state state;
     enum srv_restore_status result = SRV_RESTORE_OK;
+    if (srv_manifest_read(&state, context->directory, file->generation, set_aside) ==
+        SRV_MANIFEST_UNREADABLE)
+        return refuse(message, file->name, strerror(errno));
+    restore->base_generation = state.generation;
+    for (size_t i = 0; i < state.capacity && result != SRV_RESTORE_FULL; i++)
+        if (state.entries[i].epoch != 0 &&
+            srv_restore_find(restore, state.entries[i].epoch) == NULL)
+            result = srv_restore_described(restore, &state.entries[i]);
+    srv_manifest_state_fini(&state);
+    return result != SRV_RESTORE_FULL || refuse(message, file->name, restore->message);
+}
+
+/* Reads the manifests of a list, the newest first, up to that generation. */
+static bool read_manifests(struct srv_restore *restore, const struct srv_salvage_context *context,
+                           const struct srv_file files[], size_t count, bool set_aside,
+                           uint64_t last, char *message)
+{
+    bool read = true;
+    uint64_t before = UINT64_MAX;
+    for (const struct srv_file *newest = files; read && newest != NULL;) {
+        newest = NULL;
+        for (size_t i = 0; i < count; i++)
+            if (is_manifest(&files[i]) && files[i].generation < before &&
+                files[i].generation <= last &&
+                (newest == NULL || files[i].generation > newest->generation))
+                newest = &files[i];
+        if (newest != NULL) {
+            before = newest->generation;
+            read = read_manifest(restore, context, newest, set_aside, message);
+        }
+    }
+    return read;
+}
+
+static bool read_journals(struct srv_restore *restore, const struct srv_salvage_context *context,
+                          const struct srv_file files[], size_t count, char *message)
+{
     for (size_t i = 0; i < count; i++) {
         struct srv_file_reader reader;
-        if (!srv_file_reader_open(&reader, context->directory, files[i]->name))
-            return refuse(message, files[i]->name, strerror(errno));
-        result = read_file(restore, files[i], &reader);
+        struct srv_replay_result replayed;
+        if (files[i].kind != SRV_FILE_JOURNAL)
+            continue;
+        if (!srv_file_reader_open(&reader, context->directory, files[i].name))
+            return refuse(message, files[i].name, strerror(errno));
+        const enum srv_restore_status result =
+            srv_restore_journal(&replayed, restore, files[i].generation, &reader);
         srv_file_reader_close(&reader);
         if (result == SRV_RESTORE_FULL || result == SRV_RESTORE_UNREADABLE)
-            return refuse(message, files[i]->name,
+            return refuse(message, files[i].name,
                           reader.error != 0 ? strerror(reader.error) : restore->message);
     }
     return true;
 }
 
-/* Session files before journals; of session files the newer before the older. */
-static int by_reading(const void *a, const void *b)
-{
-    const struct srv_file *x = *(const struct srv_file *const *)a;
-    const struct srv_file *y = *(const struct srv_file *const *)b;
-    if (x->kind != y->kind)
-        return x->kind == SRV_FILE_SESSION ? -1 : y->kind == SRV_FILE_SESSION ? 1 : 0;
-    int order = (x->generation > y->generation) - (x->generation < y->generation);
-    return x->kind == SRV_FILE_SESSION ? -order : order;
-}
-
-/* Lists what is to be read, in that order: the files that were set aside, and session files that no
- * snapshot has replaced since, which records of those journals may follow.  Returns how many. */
-static size_t list_order(const struct srv_file *order[], const struct srv_file aside[],
-                         size_t num_aside, const struct srv_file kept[], size_t num_kept)
-{
-    uint64_t last = 0; /* generation of the newest journal that was set aside */
-    size_t count = 0;
-    for (size_t i = 0; i < num_aside; i++) {
-        order[count++] = &aside[i];
-        if (aside[i].kind == SRV_FILE_JOURNAL && aside[i].generation > last)
-            last = aside[i].generation;
-    }
-    for (size_t i = 0; i < num_kept; i++)
-        if (kept[i].kind == SRV_FILE_SESSION && kept[i].generation <= last)
-            order[count++] = &kept[i];
-    qsort(order, count, sizeof(const struct srv_file *), by_reading);
-    return count;
-}
-
+/* Reads what was set aside, and the manifest that has taken its place, whose sessions records of
+ * those journals may follow. */
 static bool read_all(struct srv_restore *restore, const struct srv_salvage_context *context,
                      char *message)
 {
     struct srv_file *aside = NULL, *kept = NULL;
     size_t num_aside = 0, num_kept = 0;
-    bool listed = srv_files_list_set_aside(&aside, &num_aside, context->directory) &&
-                  srv_files_list(&kept, &num_kept, context->directory);
-    const struct srv_file **order =
-        malloc((num_aside + num_kept + 1) * sizeof(const struct srv_file *));
-    bool read = listed && order != NULL;
-    if (read) {
-        size_t count = list_order(order, aside, num_aside, kept, num_kept);
-        read = read_files(restore, context, order, count, message);
-    } else {
+    uint64_t last = 0; /* generation of the newest journal that was set aside */
+    bool read = srv_files_list_set_aside(&aside, &num_aside, context->directory) &&
+                srv_files_list(&kept, &num_kept, context->directory);
+    if (!read)
         refuse(message, "the directory", strerror(errno));
-    }
-    free(order);
+    for (size_t i = 0; i < num_aside; i++)
+        if (aside[i].kind == SRV_FILE_JOURNAL && aside[i].generation > last)
+            last = aside[i].generation;
+    read = read && read_manifests(restore, context, aside, num_aside, true, UINT64_MAX, message) &&
+           read_manifests(restore, context, kept, num_kept, false, last, message);
+    srv_restore_forget_blocks(restore);
+    restore->base_generation = 0;
+    read = read && read_journals(restore, context, aside, num_aside, message);
     free(aside);
     free(kept);
     return read;
+}
+
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+/* The first token of a layer that is absent; its length: none is. */
+static size_t first_absent(const struct attn_cache *cache, size_t layer)
+{
+    size_t count, i = 0;
+    struct attn_block *const *blocks = attn_cache_blocks(&count, cache, layer);
+    while (i < count && attn_block_absent(blocks[i]) == 0)
+        i++;
+    return i < count ? attn_cache_first(cache, layer) + i * ATTN_BLOCK_TOKENS
+                     : attn_cache_length(cache, layer);
+}
+
+/* Reads the blocks of a session, and cuts it off before the first that is damaged; false where the
+ * cache cannot end there. */
+static bool read_blocks(const struct srv_restore *restore, struct srv_slot_reader *reader,
+                        const struct srv_session *session)
+{
+    size_t good = SIZE_MAX;
+    for (size_t i = 0; i < session->model->info.num_layers; i++) {
+        const enum attn_status status =
+            srv_blocks_fill(session->cache, session->model->attn, i, restore->slots, reader);
+        const size_t end = status == ATTN_OK ? SIZE_MAX : first_absent(session->cache, i);
+        good = end < good ? end : good;
+    }
+    return good == SIZE_MAX || attn_cache_truncate(session->cache, good);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -131,11 +170,30 @@ static bool is_served(const struct srv_salvage_context *context,
            (entry->session == NULL || found->next_record >= entry->session->next_record);
 }
 
+/* Opens an export of a session as GET /sessions/{id}/state sends it; NULL with errno. */
+static struct attn_export *open_export(const struct srv_session *session)
+{
+    struct attn_export *export = NULL;
+    struct attn_error cause = {.status = ATTN_NO_MEMORY};
+    size_t most = SRV_NOTES + session->model->info.num_layers;
+    struct srv_note_text *texts = malloc(most * sizeof *texts);
+    struct attn_note *notes = malloc(most * sizeof *notes);
+    enum attn_status status = ATTN_NO_MEMORY;
+    if (texts != NULL && notes != NULL) {
+        size_t count = srv_notes_print(texts, session);
+        for (size_t i = 0; i < count; i++)
+            notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+        status = attn_export_open(&export, session->cache, notes, count, &cause);
+    }
+    free(texts);
+    free(notes);
+    errno = status == ATTN_NO_MEMORY ? ENOMEM : EOVERFLOW;
+    return status == ATTN_OK ? export : NULL;
+}
+
 static bool write_session(int directory, const struct srv_session *session, const char *name)
 {
-    const struct srv_session_moment moment = {.cache = session->cache,
-                                              .last_steps = session->last_steps};
-    struct attn_export *export = srv_notes_open_export(session, &moment, false);
+    struct attn_export *export = open_export(session);
     bool written = export != NULL && srv_file_export(directory, name, export, true);
     int error = errno;
     attn_export_close(export);
@@ -160,10 +218,10 @@ static void print_saved(struct srv_buffer *text, const struct srv_session *sessi
 
 /* Saves one session, or says why it cannot be saved.  False where its file cannot be written. */
 static bool save(struct srv_salvage *out, struct srv_buffer *text, int directory,
-                 const struct srv_restored_session *entry)
+                 struct srv_restore *restore, const struct srv_restored_session *entry)
 {
     char name[SRV_FILE_NAME];
-    if (entry->session == NULL) {
+    if (entry->session == NULL || !read_blocks(restore, &restore->reader, entry->session)) {
         out->unsaved++;
         srv_buffer_printf(text, "%016llx: %s\n", (unsigned long long)entry->epoch,
                           entry->unknown_model ? "its model, by name and fingerprint, is not here"
@@ -179,7 +237,7 @@ static bool save(struct srv_salvage *out, struct srv_buffer *text, int directory
 }
 
 static bool save_all(struct srv_salvage *out, struct srv_buffer *text,
-                     const struct srv_salvage_context *context, const struct srv_restore *restore,
+                     const struct srv_salvage_context *context, struct srv_restore *restore,
                      char *message)
 {
     if (mkdirat(context->directory, SRV_SALVAGE_DIRECTORY, 0700) != 0 && errno != EEXIST)
@@ -191,7 +249,7 @@ static bool save_all(struct srv_salvage *out, struct srv_buffer *text,
         const struct srv_restored_session *entry = &restore->entries[i];
         bool wanted = entry->epoch != 0 && (entry->session != NULL || entry->lost) &&
                       !entry->pending && !is_served(context, entry);
-        saved = !wanted || save(out, text, directory, entry);
+        saved = !wanted || save(out, text, directory, restore, entry);
     }
     saved = saved && srv_sync_directory(directory);
     if (!saved)
@@ -209,8 +267,12 @@ bool srv_salvage(struct srv_salvage *out, struct srv_buffer *text,
     srv_restore_init(&restore, context->sessions, context->max_sessions, context->models);
     restore.keeps_parts = true;
     restore.synced_later = all_synced;
-    bool saved =
-        read_all(&restore, context, message) && save_all(out, text, context, &restore, message);
+    restore.slots = srv_slots_new(context->directory, UINT64_MAX, 0);
+    bool saved = restore.slots != NULL || refuse(message, "the directory", "out of memory");
+    saved = saved && read_all(&restore, context, message) &&
+            save_all(out, text, context, &restore, message);
+    struct srv_slots *slots = restore.slots;
     srv_restore_fini(&restore);
+    srv_slots_free(slots);
     return saved;
 }

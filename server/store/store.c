@@ -108,6 +108,9 @@ static bool resolve_identity(struct srv_store *store, char *message, size_t size
 static void free_store(struct srv_store *store)
 {
     srv_journal_close(&store->journal);
+    srv_manifest_fini(&store->manifest);
+    srv_slots_free(store->slots);
+    srv_slot_reader_fini(&store->reader);
     srv_marks_fini(&store->marks);
     srv_store_forget_unread(store);
     if (store->lock_file >= 0)
@@ -118,6 +121,7 @@ static void free_store(struct srv_store *store)
     pthread_mutex_destroy(&store->lock);
     pthread_mutex_destroy(&store->records);
     pthread_mutex_destroy(&store->flushing);
+    free(store->told.items);
     free(store->deletions.items);
     free(store->deferred.items);
     free(store->path);
@@ -173,6 +177,7 @@ bool srv_store_close(struct srv_store *store)
 {
     if (store == NULL)
         return true;
+    attn_cache_pool_set_dropped(store->context.pool, NULL, NULL);
     pthread_mutex_lock(&store->lock);
     store->stop = true;
     pthread_cond_broadcast(&store->wake);
@@ -329,7 +334,6 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
                                    struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
-    session->shares_blocks = parent->shares_blocks = true;
     store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;

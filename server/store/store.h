@@ -47,12 +47,12 @@ struct srv_store_context {
     bool reads_at_once; /* srv_store_load reads all tokens; else srv_store_start has to follow */
     struct srv_sessions *sessions;
     const struct srv_models *models;
-    const struct attn_cache_pool *pool;
+    struct attn_cache_pool *pool;
     struct srv_metrics *metrics;
     struct srv_log *log;
-    /* Asks the engine owner to call srv_store_take_snapshot or srv_store_take_restored soon;
+    /* Asks the engine thread to call srv_store_take_snapshot or srv_store_take_restored soon;
      * called from the store's thread, from srv_store_start on. */
-    void (*wake_engine_owner)(void *callback_context);
+    void (*wake_engine_thread)(void *callback_context);
     void *callback_context;
 };
 
@@ -71,9 +71,9 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size);
  * room. */
 struct srv_store_count {
     size_t served, expired, lost;
-    /* Called for each lost session: `without_file`: its file is damaged or missing, not records of
-     * it.  NULL: never. */
-    void (*report)(void *context, uint64_t epoch, bool without_file);
+    /* Called for each lost session: `without_manifest`: for what the manifest has of it, not for
+     * records of a journal.  NULL: never. */
+    void (*report)(void *context, uint64_t epoch, bool without_manifest);
     void *context;
 };
 
@@ -104,11 +104,11 @@ bool srv_store_close(struct srv_store *store);
  * snapshot is taken before all are read. */
 
 /* Has an unread session read before those for which nobody waits.  False where it is unread no
- * longer, so that no call of wake_engine_owner will follow.  Any thread. */
+ * longer, so that no call of wake_engine_thread will follow.  Any thread. */
 bool srv_store_want(struct srv_store *store, struct srv_session *session);
 
 /* Whether a session that was wanted has been read, lost or dropped since the last call; the store
- * then has called wake_engine_owner.  The engine owner's.  Takes NULL. */
+ * then has called wake_engine_thread.  The engine thread's.  Takes NULL. */
 bool srv_store_has_restored(struct srv_store *store);
 bool srv_store_take_restored(struct srv_store *store);
 
@@ -133,12 +133,12 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
  * cannot take the record now, it goes before the next one. */
 void srv_store_expire(struct srv_store *store, struct srv_session *session);
 
-/* Records a session that is a fork, which is in the table; from the engine owner. */
+/* Records a session that is a fork, which is in the table; from the engine thread. */
 enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *session,
                                    struct srv_session *parent, size_t length,
                                    struct srv_error *error);
 
-/* Records a truncation that is about to be made; from the engine owner. */
+/* Records a truncation that is about to be made; from the engine thread. */
 enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_session *session,
                                        const struct srv_revision *after, struct srv_error *error);
 
@@ -152,7 +152,7 @@ struct srv_store_import {
 /* Records a piece of an imported session that is in no table yet; others record between the pieces.
  * *more says whether another piece follows.  After the last one the session enters the table, and
  * `end` makes the record count; or else, also after an error, `abandon` records that it never will.
- * All from the engine owner. */
+ * All from the engine thread. */
 enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
                                            struct srv_store_import *import,
                                            const struct srv_session *session,
@@ -171,13 +171,13 @@ struct srv_store_step {
 };
 
 /* Records the steps of a batch, all or none, and before each step its session where that is not on
- * record yet; all sessions are of one store.  From the engine owner. */
+ * record yet; all sessions are of one store.  From the engine thread. */
 enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_store_step steps[],
                                     size_t count, struct srv_error *error);
 
 /* ---- Snapshots ------------------------------------------------------------------------------- */
 
-/* `wants`: whether the engine owner is to call `take` between two batches.  `take` freezes all
+/* `wants`: whether the engine thread is to call `take` between two batches.  `take` freezes all
  * sessions as they are at this moment, and the store's thread writes them afterwards.  A snapshot
  * that is tried again after a failure may keep the generation of the failed one. */
 bool srv_store_wants_snapshot(const struct srv_store *store);

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attn_state.h"
 #include "store/identity.h"
 #include "store/record.h"
 #include "store/restore.h"
@@ -36,57 +35,25 @@ static enum verdict fail(struct checked *out, enum verdict verdict, const char *
     return verdict;
 }
 
-/* ---- Bases and sessions ---------------------------------------------------------------------- */
+/* ---- Files of blocks ------------------------------------------------------------------------- */
 
-static enum verdict check_base(struct checked *out, struct srv_file_reader *reader,
-                               const struct srv_file *file)
+/* The blocks themselves are read with the sessions that have them. */
+static enum verdict check_blocks(struct checked *out, struct srv_file_reader *reader,
+                                 const struct srv_file *file)
 {
-    struct srv_base_size size;
-    if (!srv_base_check(&size, reader, file->generation))
-        return fail(out, DAMAGED, "its checksum is wrong");
-    snprintf(out->text, sizeof out->text, "%zu sessions, %zu shares of blocks", size.entries,
-             size.shares);
+    snprintf(out->text, sizeof out->text, "%zu slots of %zu bytes", reader->size / file->slot_bytes,
+             file->slot_bytes);
     return SOUND;
 }
 
-static enum verdict describe_session(struct checked *out, struct attn_import *import)
-{
-    struct attn_error cause = {0};
-    enum attn_status status = attn_import_verify(import, &cause);
-    const char *id = attn_import_note(import, "id"), *model = attn_import_note(import, "model");
-    const char *lengths = attn_import_note(import, "lengths");
-    if (status == ATTN_NO_MEMORY || status == ATTN_IO)
-        return fail(out, UNREADABLE, cause.message);
-    if (status != ATTN_OK)
-        return fail(out, DAMAGED, cause.message);
-    if (id == NULL || model == NULL || lengths == NULL)
-        return fail(out, DAMAGED, "its notes are not those of a session");
-    snprintf(out->text, sizeof out->text, "session %s of model %s, tokens of each layer: %.80s", id,
-             model, lengths);
-    return SOUND;
-}
-
-static enum verdict check_session(struct checked *out, struct srv_file_reader *reader,
-                                  const struct srv_file *file)
-{
-    struct attn_import *import;
-    struct attn_error cause = {0};
-    (void)file;
-    enum attn_status status = attn_import_open_file(&import, reader->fd, reader->size, &cause);
-    if (status != ATTN_OK)
-        return fail(out, status == ATTN_MALFORMED ? DAMAGED : UNREADABLE, cause.message);
-    enum verdict verdict = describe_session(out, import);
-    attn_import_close(import);
-    return verdict;
-}
-
-/* ---- Journals -------------------------------------------------------------------------------- */
+/* ---- Journals and manifests ------------------------------------------------------------------ */
 
 static const char *const type_names[] = {
     [SRV_RECORD_CREATE] = "create", [SRV_RECORD_FORK] = "fork",
     [SRV_RECORD_ROWS] = "rows",     [SRV_RECORD_TRUNCATE] = "truncate",
     [SRV_RECORD_COMMIT] = "commit", [SRV_RECORD_DELETE] = "delete",
-    [SRV_RECORD_MARK] = "mark",
+    [SRV_RECORD_MARK] = "mark",     [SRV_RECORD_SESSION] = "session",
+    [SRV_RECORD_MOMENT] = "moment",
 };
 #define NUM_TYPES (sizeof type_names / sizeof type_names[0])
 
@@ -162,7 +129,10 @@ static enum verdict check_journal(struct checked *out, struct srv_file_reader *r
         add_text(out, "; ends at byte %zu of %zu", journal.at, reader->size);
     if (end == SRV_READ_TORN && journal.dropped > 0)
         add_text(out, ", before %zu sound records of later writes", journal.dropped);
-    if (count.gaps > 0 || journal.head_damaged || (end == SRV_READ_TORN && journal.dropped > 0))
+    const bool names_nothing =
+        file->kind != SRV_FILE_JOURNAL && count.of_type[SRV_RECORD_MOMENT] == 0;
+    if (count.gaps > 0 || journal.head_damaged || names_nothing ||
+        (end == SRV_READ_TORN && journal.dropped > 0))
         return DAMAGED;
     return end == SRV_READ_TORN ? TORN : SOUND;
 }
@@ -175,8 +145,9 @@ static bool check_file(struct checked *out, const struct srv_file *file, int dir
     static enum verdict (*const checks[])(struct checked *, struct srv_file_reader *,
                                           const struct srv_file *) = {
         [SRV_FILE_JOURNAL] = check_journal,
-        [SRV_FILE_SESSION] = check_session,
-        [SRV_FILE_BASE] = check_base,
+        [SRV_FILE_MANIFEST] = check_journal,
+        [SRV_FILE_COPY] = check_journal,
+        [SRV_FILE_BLOCKS] = check_blocks,
     };
     struct srv_file_reader reader;
     char version[SRV_VERSION_TEXT];
@@ -227,20 +198,8 @@ static bool misses_records(struct checked *checked, const struct srv_file *file,
     return hole || cut;
 }
 
-/* Where missing files are reported. */
-struct missing {
-    struct srv_buffer *text;
-    const char *base;
-};
-
-static void print_missing(void *context, const char *name)
-{
-    const struct missing *missing = context;
-    srv_buffer_printf(missing->text, "%s: missing: %s lists it\n", name, missing->base);
-}
-
 /* Checks the files of the list; false, with the message, where one cannot be read.  `whole` counts
- * those that are damaged, missing or of a later version; NULL: the files do not belong together. */
+ * those that are damaged or of another version; NULL: the files do not belong together. */
 static bool check_files(struct srv_store_check *whole, struct srv_buffer *text,
                         const struct srv_file files[], size_t count, int directory,
                         char message[SRV_STORE_CHECK_MESSAGE])
@@ -261,9 +220,6 @@ static bool check_files(struct srv_store_check *whole, struct srv_buffer *text,
             continue;
         whole->damaged += checked.verdict == DAMAGED;
         whole->later += checked.verdict == LATER;
-        if (files[i].kind == SRV_FILE_BASE)
-            whole->damaged += srv_base_missing(directory, &files[i], files, count, print_missing,
-                                               &(struct missing){text, files[i].name});
     }
     return true;
 }
@@ -289,11 +245,11 @@ static bool check_identity(struct srv_store_check *out, struct srv_buffer *text,
     return status != SRV_IDENTITY_UNREADABLE;
 }
 
-static void print_lost(void *context, uint64_t epoch, bool without_file)
+static void print_lost(void *context, uint64_t epoch, bool without_manifest)
 {
     srv_buffer_printf(context, "session %016llx: lost: %s\n", (unsigned long long)epoch,
-                      without_file ? "its file is damaged or missing"
-                                   : "records are missing that may be its own");
+                      without_manifest ? "its record or a block of it is damaged or missing"
+                                       : "records are missing that may be its own");
 }
 
 /* Counts what a start would restore; one is refused over files of a later version. */

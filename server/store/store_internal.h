@@ -6,7 +6,7 @@
  *   records   orders the records, and may be held while a journal is written and flushed
  *   lock      is never held while the disk is waited for
  *
- * The engine owner, the store's threads, and the main thread at start and end take all of them.
+ * The engine thread, the store's threads, and the main thread at start and end take all of them.
  * Event threads, and the main thread while requests are served, take `lock` alone. */
 #ifndef SRV_STORE_INTERNAL_H
 #define SRV_STORE_INTERNAL_H
@@ -17,30 +17,26 @@
 #include "base/clock.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
-#include "store/extents.h"
+#include "store/blocks.h"
 #include "store/journal.h"
 #include "store/marks.h"
-#include "store/sharing.h"
 #include "store/store.h"
 #include "store/store_files.h"
 
-/* A session at the moment of a snapshot.  Its pointers are NULL once its file is written, or is
- * known to stay. */
+/* A session at the moment of a snapshot, and how much the manifest is to say of it. */
 struct srv_snapshot_entry {
-    struct srv_base_entry listed;         /* as the base will list it */
-    struct srv_session *session;          /* with a reference */
-    struct attn_cache *frozen;            /* its cache at that moment */
-    struct srv_base_session *description; /* of the session; kept until the base is written */
-    bool keeps_file;                      /* its older file still says what the session is */
-    bool shares_blocks;                   /* as the session said */
-    bool written;                         /* its file, by this snapshot */
+    uint64_t epoch;
+    struct srv_session *session; /* with a reference; NULL where its blocks are known */
+    enum { SRV_SAY_NOTHING, SRV_SAY_USE, SRV_SAY_CHANGES, SRV_SAY_ALL } say;
+    struct attn_cache *frozen; /* its cache at that moment; NULL: its blocks are known */
+    struct srv_manifest_session facts;
+    struct srv_manifest_layer *layers; /* with a frozen cache, [num_layers] */
 };
 
 struct srv_snapshot {
-    uint64_t generation;
-    struct srv_snapshot_entry *entries; /* [count] */
+    uint64_t generation, moment;
+    struct srv_snapshot_entry *entries; /* [count] of all sessions */
     size_t count;
-    struct srv_sharing sharing; /* the store's thread fills it in before it writes files */
     bool failed;
     struct srv_error error;
 };
@@ -58,10 +54,9 @@ struct srv_epochs {
     size_t count, capacity;
 };
 
-/* A session whose tokens are still on the disk. */
+/* A session of which blocks are still absent. */
 struct srv_unread {
     struct srv_session *session; /* with a reference; NULL once its reading has ended */
-    const struct srv_extent *newest;
     struct srv_unread *next_wanted;
     size_t order; /* of its creation */
     bool wanted;  /* a request has asked for it */
@@ -83,7 +78,8 @@ struct srv_store {
     size_t num_adopted;
     pthread_t threads[2]; /* [started] */
     size_t started;
-    bool keep_journals; /* the start found damage: the next snapshot sets journals aside */
+    bool keep_journals; /* damage was found: the next snapshot sets aside what it replaces */
+    bool keep_blocks;   /* files that were set aside name blocks */
 
     /* Guarded by `records`, and so is next_record of sessions. */
     struct srv_journal journal;  /* fd -1: none */
@@ -106,7 +102,7 @@ struct srv_store {
     bool loaded, stop;
     struct srv_epochs deferred; /* deletions that go before the next batch */
     uint64_t generation;        /* of the journal, or of the last snapshot; under `records` too */
-    uint64_t base_generation;   /* of the last snapshot that is whole on disk */
+    uint64_t base_generation;   /* of the last snapshot that the manifest has */
     uint64_t current_bytes;     /* of the journal */
     uint64_t older_bytes;       /* of the journals since the base, without the current one */
     size_t older_journals;
@@ -119,29 +115,38 @@ struct srv_store {
     struct srv_unread *unread; /* [num_unread] in the order in which they are read */
     size_t num_unread;
     struct srv_unread *wanted, **last_wanted; /* to be read first */
-    struct srv_extents extents;
+    struct srv_slot_reader reader;
     size_t read_bytes;
     atomic_size_t restoring; /* sessions that are unread */
     atomic_bool restored;    /* one that was wanted no longer is */
 
+    struct srv_slots *slots; /* the store's thread is its writer */
+
+    /* The store's thread's, and what its snapshots have told. */
+    struct srv_manifest manifest;
+    uint64_t manifest_named; /* generation of the one that a start would read; 0: none is whole */
+    struct srv_epochs told;  /* sessions that the manifest has, in order */
+    uint64_t moments;        /* that were begun; the engine thread's too, as it freezes one */
+    uint64_t told_moment;    /* the newest that the manifest has; likewise */
+
     struct timespec looked_at; /* the directory's change for which store_watch.c looked last */
     bool removed;              /* files were removed, and no snapshot has been written since */
 
-    size_t imports; /* the engine owner's: imports whose records are not complete yet */
+    size_t imports; /* the engine thread's: imports whose records are not complete yet */
 
     uint64_t owed_generation; /* snapshots are due until the base has at least this generation */
     bool asked_by_client;     /* a client has asked since the last snapshot began */
     bool running;             /* a snapshot is being made */
 
-    /* Handed over between the store's thread and the engine owner. */
-    atomic_bool take_pending;       /* the engine owner is to take a snapshot */
+    /* Handed over between the store's thread and the engine thread. */
+    atomic_bool take_pending;       /* the engine thread is to take a snapshot */
     struct srv_journal next;        /* the journal to switch to */
     struct srv_unwritten unwritten; /* by the store's thread, or at start and end */
     struct srv_snapshot *snapshot;
     bool same_journal; /* the snapshot is to reuse the current journal, which is empty */
     bool missed;       /* a record came first: no snapshot was taken */
-    atomic_bool last_snapshot_failed; /* so session files that it was to write are missing */
-    atomic_size_t changes;            /* tokens and changes of sessions since the last snapshot */
+    atomic_bool last_snapshot_failed;
+    atomic_size_t changes; /* tokens and changes of sessions since the last snapshot */
 };
 
 /* The store that keeps a session; NULL where nothing is kept. */
@@ -191,8 +196,8 @@ bool srv_store_sync_old(struct srv_store *store);
 /* Brings the end of a journal that is `uncut` to the disk.  False with errno. */
 bool srv_store_cut_journal(struct srv_store *store);
 
-/* Brings journals that a start has read to the disk: a daemon that was killed may not have done so,
- * and clients see from now on what they say.  False with `unwritten`. */
+/* Brings journals and manifests that a start has read to the disk: a daemon that was killed may not
+ * have done so, and clients see from now on what they say.  False with `unwritten`. */
 bool srv_store_sync_files(struct srv_store *store, const struct srv_file files[], size_t count);
 
 /* Under `lock`: has the deletion of a session recorded before the next record, since it could not
@@ -222,9 +227,6 @@ void srv_snapshot_free(struct srv_snapshot *snapshot); /* takes NULL */
  * that a full disk collects no empty journals. */
 bool srv_snapshot_may_keep_journal(const struct srv_store *store);
 
-/* Frees the entry's cache and reference, so that other sessions can have its blocks. */
-void srv_snapshot_release(struct srv_snapshot_entry *entry);
-
 /* store_write.c: writes a snapshot and frees it; NULL counts as one that failed.  False where it
  * was not written, which is logged and counted. */
 bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot);
@@ -235,9 +237,11 @@ bool srv_snapshot_begin_journal(struct srv_store *store);
 /* Makes a snapshot from beginning to end, where no other thread uses the store. */
 bool srv_store_make_snapshot(struct srv_store *store);
 
-/* store_reader.c: reads the tokens of all sessions that a start has left on the disk, those that
- * are wanted first; returns early where the store stops.  From the store's thread. */
+/* store_reader.c: reads the blocks of all sessions that a start has left on the disk, those that
+ * are wanted first; returns early where the store stops.  From the store's thread.  `now`: where no
+ * other thread uses the store; false with errno where blocks cannot be read. */
 void srv_store_read_tokens(struct srv_store *store);
+bool srv_store_read_now(struct srv_store *store);
 void srv_store_forget_unread(struct srv_store *store); /* frees the lists */
 
 /* store_watch.c: looks for files of the directory that others have removed; true where a snapshot

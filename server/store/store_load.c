@@ -1,17 +1,13 @@
 /* store_load.c: a state directory becomes sessions.
  *
- * The newest sound base names the session files that count, and the journals from the base's
- * generation on follow them.  Without a base, the newest file of each session counts, up to the
- * generation that newest_trusted gives.
+ * The newest manifest that counts says what sessions are (load_manifest.c), and the journals from
+ * its generation on follow it.  Blocks of the manifest are absent, rows of journals are in memory;
+ * blocks are read while requests are served (store_reader.c), or before a snapshot that the start
+ * has to make: where something is damaged, and where snapshots alone are kept.
  *
  * A damaged file is logged and set aside, and what it leaves whole is loaded.  A file that cannot
  * be read now may be sound: it stays, and the start is refused.  No session is published before all
- * files were read, and no file is touched before all sessions are published.
- *
- * Tokens are read later (store_reader.c) where the base says what its sessions are and the
- * journals are sound as far as they are looked at: then nothing is missing, and what is damaged
- * among tokens costs the sessions that have them, whenever that is found.  In all other cases the
- * files are read at once, from the beginning. */
+ * files were read, and no file is touched before all sessions are published. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +62,7 @@ void srv_load_end_file(struct srv_load *load, struct srv_file_reader *file)
 
 /* ---- Refusals and repairs -------------------------------------------------------------------- */
 
-static bool refuse(struct srv_load *load)
+bool srv_load_refuse(struct srv_load *load)
 {
     const struct attn_cache_pool *pool = load->store->context.pool;
     if (load->restore.counts) {
@@ -81,21 +77,9 @@ static bool refuse(struct srv_load *load)
     return false;
 }
 
-/* Files that are read at once may say something else. */
-bool srv_load_refuse(struct srv_load *load)
-{
-    return load->restore.extents != NULL ? srv_load_give_up(load) : refuse(load);
-}
-
 bool srv_load_refuse_unreadable(struct srv_load *load, const char *name, const char *why)
 {
     snprintf(load->message, load->size, "state_dir: %s cannot be read: %s", name, why);
-    return false;
-}
-
-bool srv_load_give_up(struct srv_load *load)
-{
-    load->gave_up = true;
     return false;
 }
 
@@ -107,8 +91,6 @@ bool srv_load_refuse_memory(struct srv_load *load)
 
 bool srv_load_set_aside(struct srv_load *load, const char *name, const char *why)
 {
-    if (load->restore.extents != NULL)
-        return srv_load_give_up(load);
     srv_log_event(log_of(load), SRV_LOG_ERROR, "damaged", "%s will be set aside: %s", name, why);
     srv_load_count_damaged(load);
     return srv_repairs_set_aside(&load->repairs, name) || srv_load_refuse_memory(load);
@@ -124,52 +106,41 @@ static void repair_files(const struct srv_load *load)
             unlinkat(load->store->directory, load->files[i].name, 0);
 }
 
-/* ---- The base -------------------------------------------------------------------------------- */
-
-static bool read_base(struct srv_load *load, const struct srv_file *file)
-{
-    if (!srv_file_reader_open(&load->base_file, load->store->directory, file->name))
-        return srv_load_refuse_unreadable(load, file->name, strerror(errno));
-    if (srv_base_check(&load->base_size, &load->base_file, file->generation) &&
-        srv_base_lists(&load->base, &load->base_file, &load->base_size)) {
-        load->generation = load->restore.base_generation = file->generation;
-        srv_restore_note_time(&load->restore, load->base_size.time_ns);
-        return true;
-    }
-    int error = load->base_file.error;
-    srv_file_reader_close(&load->base_file);
-    if (error != 0)
-        return srv_load_refuse_unreadable(load, file->name, strerror(error));
-    if (load->restore.base_generation == 0) /* its files have what earlier journals had */
-        load->restore.base_generation = file->generation;
-    return srv_load_set_aside(load, file->name, "its checksum is wrong");
-}
-
-/* False where a base may be there and could not be read. */
-static bool find_base(struct srv_load *load)
-{
-    bool going = true;
-    for (size_t i = load->count; i-- > 0 && load->generation == 0 && going;)
-        if (load->files[i].kind == SRV_FILE_BASE)
-            going = read_base(load, &load->files[i]);
-    return going;
-}
-
 /* ---- All ------------------------------------------------------------------------------------- */
 
-/* The newest generation that is in use.  Where there is a base, session files do not count: one
- * that is younger than base and journals belongs to a snapshot that did not end.  The next
- * journal gets its generation; if no journal had it, a later start would report one as missing. */
-static uint64_t newest_of(const struct srv_file files[], size_t count)
+/* The newest generation of a journal or a manifest; that of files of blocks is not looked at, since
+ * a later start would miss the journals between. */
+static uint64_t newest_of(const struct srv_file files[], size_t count, bool with_blocks)
 {
     uint64_t newest = 0;
-    bool based = false;
     for (size_t i = 0; i < count; i++)
-        based = based || files[i].kind == SRV_FILE_BASE;
-    for (size_t i = 0; i < count; i++)
-        if (files[i].generation > newest && !(based && files[i].kind == SRV_FILE_SESSION))
+        if (files[i].generation > newest && (with_blocks || files[i].kind != SRV_FILE_BLOCKS))
             newest = files[i].generation;
     return newest;
+}
+
+/* Opens the files of blocks.  What manifests name that were set aside stays as it is. */
+static bool open_slots(struct srv_load *load)
+{
+    struct srv_store *store = load->store;
+    struct srv_file *aside;
+    size_t count;
+    if (!srv_files_list_set_aside(&aside, &count, store->directory)) {
+        snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
+        return false;
+    }
+    for (size_t i = 0; i < count; i++)
+        store->keep_blocks = store->keep_blocks || aside[i].kind == SRV_FILE_MANIFEST ||
+                             aside[i].kind == SRV_FILE_COPY;
+    free(aside);
+    store->slots = srv_slots_new(store->directory, newest_of(load->files, load->count, true) + 1,
+                                 store->context.index);
+    if (store->slots == NULL)
+        return srv_load_refuse_memory(load);
+    if (store->keep_blocks)
+        srv_slots_keep(store->slots);
+    load->restore.slots = store->slots;
+    return true;
 }
 
 static bool list_files(struct srv_load *load)
@@ -179,8 +150,8 @@ static bool list_files(struct srv_load *load)
         snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
         return false;
     }
-    store->generation = newest_of(load->files, load->count);
-    return true;
+    store->generation = newest_of(load->files, load->count, false);
+    return open_slots(load);
 }
 
 /* Sessions that expired while no daemon ran, and the older of two sessions of one id, are still in
@@ -214,7 +185,7 @@ static bool publish_sessions(struct srv_load *load)
 {
     struct srv_restore_result result;
     if (!srv_restore_publish(&result, &load->restore))
-        return refuse(load);
+        return srv_load_refuse(load);
     defer_deletions(load);
     note_sessions(load);
     struct srv_metrics *metrics = load->store->context.metrics;
@@ -234,16 +205,31 @@ void srv_store_drop_journal(const struct srv_store *store)
     struct srv_file *files, journal;
     size_t count;
     int error = errno;
-    srv_file_name(&journal, SRV_FILE_JOURNAL, store->generation, 0);
+    srv_file_name(&journal, SRV_FILE_JOURNAL, store->generation);
     if (store->journal.fd >= 0 && srv_files_list(&files, &count, store->directory)) {
         for (size_t i = 0; i < count; i++)
             if (strcmp(files[i].name, journal.name) == 0)
                 files[i].generation = 0;
-        if (newest_of(files, count) < store->generation)
+        if (newest_of(files, count, false) < store->generation)
             unlinkat(store->directory, journal.name, 0);
         free(files);
     }
     errno = error;
+}
+
+/* Removes the files of blocks that a start has made which failed, unless a manifest names them. */
+static void drop_blocks(const struct srv_load *load)
+{
+    const struct srv_store *store = load->store;
+    struct srv_file *files;
+    size_t count;
+    if (store->manifest.named != 0 || !srv_files_list(&files, &count, store->directory))
+        return;
+    const uint64_t before = newest_of(load->files, load->count, true);
+    for (size_t i = 0; i < count; i++)
+        if (files[i].kind == SRV_FILE_BLOCKS && files[i].generation > before)
+            unlinkat(store->directory, files[i].name, 0);
+    free(files);
 }
 
 /* On a full disk: sessions are served, and what changes them is refused until there is room for a
@@ -260,34 +246,56 @@ static bool start_refusing(struct srv_store *store)
     return true;
 }
 
-/* Opens a new journal; or makes a snapshot first, where the files do not say what the sessions
- * are now.  Where only snapshots are kept, there is always a base: without the one of the first
- * start, the files of a snapshot that did not end could be taken for those of a lost base. */
-static bool start_recording(struct srv_load *load)
+/* Reads all absent blocks: a snapshot follows, or no thread reads them later. */
+static bool read_blocks(struct srv_load *load)
 {
-    struct srv_store *store = load->store;
-    char why[SRV_UNWRITTEN_TEXT];
-    bool needs_base =
-        !srv_store_journals(store) && (store->older_journals > 0 || load->generation == 0);
-    store->base_generation = load->generation;
-    store->keep_journals = load->incomplete;
-    /* Names of journals reach the disk in order. */
-    bool named = srv_sync_directory(store->directory) || srv_store_fail_file(store, "", 0);
-    if (named && errno != 0)
+    if (srv_store_read_now(load->store))
+        return true;
+    snprintf(load->message, load->size, "state_dir: blocks cannot be read: %s",
+             strerrordesc_np(errno));
+    return false;
+}
+
+/* Names of journals reach the disk in order. */
+static bool sync_names(struct srv_store *store)
+{
+    const bool synced = srv_sync_directory(store->directory) || srv_store_fail_file(store, "", 0);
+    if (synced && errno != 0)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
                       "%s: this file system cannot flush directories (%s): files made just before "
                       "a power failure may be missing after it",
                       store->path, strerror(errno));
-    if (load->incomplete || needs_base) {
-        if (named && srv_store_make_snapshot(store)) {
-            store->keep_journals = false;
+    return synced;
+}
+
+/* Opens a new journal; or makes a snapshot first, where the files do not say what the sessions are
+ * now, or journals are there that nothing would follow. */
+static bool start_recording(struct srv_load *load)
+{
+    struct srv_store *store = load->store;
+    char why[SRV_UNWRITTEN_TEXT];
+    const bool journals = srv_store_journals(store);
+    bool needs_snapshot = load->incomplete || (!journals && store->older_journals > 0);
+    store->base_generation = load->generation;
+    store->keep_journals = load->incomplete;
+    if (load->incomplete && !store->keep_blocks) {
+        store->keep_blocks = true;
+        srv_slots_keep(store->slots);
+    }
+    if ((needs_snapshot || store->context.reads_at_once) && !read_blocks(load))
+        return false;
+    needs_snapshot = needs_snapshot || store->keep_journals; /* a block was damaged */
+    const bool named = sync_names(store);
+    if (needs_snapshot) {
+        if (named && srv_store_make_snapshot(store))
             return true;
-        }
         srv_store_drop_journal(store);
+        drop_blocks(load);
     } else if (named && srv_store_sync_files(store, load->files, load->count) &&
                (srv_store_new_journal(&store->journal, store) || start_refusing(store))) {
         store->generation += store->journal.fd >= 0;
         store->journal.older_synced = true;
+        store->owed_generation = load->differs ? store->generation + 1 : 0;
         srv_store_note_journal(store);
         return true;
     }
@@ -296,66 +304,27 @@ static bool start_recording(struct srv_load *load)
     return false;
 }
 
-/* Whether all that the files say is in the sessions. */
-static bool is_whole(const struct srv_restore *restore)
+/* Gives up the slot of a block that is no more; under the lock of the pool of blocks. */
+static void drop_slot(void *context, const struct attn_stored *place)
 {
-    bool whole = restore->gap.generation == 0;
-    for (size_t i = 0; i < restore->capacity && whole; i++) {
-        const struct srv_restored_session *entry = &restore->entries[i];
-        whole = !entry->lost && !(entry->session != NULL && entry->unproven);
-    }
-    return whole;
+    const struct srv_store *own = context;
+    const size_t index = place->file / SRV_SLOT_FILES;
+    const struct srv_store *store = index == 0 ? own : own->adopted[index - 1];
+    srv_slots_drop(store->slots, (struct srv_slot){place->file, place->slot});
 }
 
-/* Where snapshots alone are kept, a start may have to write one, for which it needs all tokens;
- * and session files that no base names are read. */
-static bool may_read_later(const struct srv_load *load)
-{
-    bool may = true;
-    for (size_t i = 0; i < load->count; i++) {
-        const enum srv_file_kind kind = load->files[i].kind;
-        may = may && !(kind == SRV_FILE_SESSION && load->generation == 0) &&
-              !(kind == SRV_FILE_JOURNAL && !srv_store_journals(load->store));
-    }
-    return may && (load->generation != 0 || srv_store_journals(load->store));
-}
-
-static bool read_files(struct srv_load *load)
-{
-    if (!find_base(load))
-        return false;
-    if (load->restore.extents != NULL && !may_read_later(load)) {
-        if (load->generation != 0)
-            srv_file_reader_close(&load->base_file);
-        return srv_load_give_up(load);
-    }
-    if (!srv_load_sessions(load) || !srv_load_journals(load))
-        return false;
-    return load->restore.extents == NULL || is_whole(&load->restore) || srv_load_give_up(load);
-}
-
-static void begin(struct srv_load *load, struct srv_extents *extents)
+static void begin(struct srv_load *load)
 {
     const struct srv_store_context *context = &load->store->context;
     srv_restore_init(&load->restore, context->sessions, context->max_sessions, context->models);
     load->restore.store = context->index;
-    load->restore.extents = extents;
 }
 
-/* Begins again: the files are to be read at once. */
-static void begin_again(struct srv_load *load)
+static void end(struct srv_load *load)
 {
     srv_restore_fini(&load->restore);
-    srv_extents_fini(&load->extents);
     srv_repairs_fini(&load->repairs);
-    srv_base_lists_fini(&load->base);
-    load->repairs = (struct srv_repairs){0};
-    load->base_size = (struct srv_base_size){0};
-    load->generation = 0;
-    load->next_share = load->bytes = load->reached = 0;
-    load->gave_up = load->incomplete = load->ended = false;
-    load->store->older_bytes = load->store->older_journals = 0;
-    begin(load, NULL);
+    free(load->files);
 }
 
 bool srv_store_load(struct srv_store *store, char *message, size_t size)
@@ -364,21 +333,15 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
         return true;
     struct srv_load load = {
         .store = store, .message = message, .size = size, .reported_ns = srv_now_ns()};
-    begin(&load, store->context.reads_at_once ? NULL : &load.extents);
-    bool loaded = list_files(&load) && read_files(&load);
-    if (load.gave_up) {
-        begin_again(&load);
-        loaded = read_files(&load);
-    }
-    loaded = loaded && publish_sessions(&load) && srv_load_hand_over(&load);
-    srv_restore_fini(&load.restore);
+    begin(&load);
+    if (store->context.index == 0)
+        attn_cache_pool_set_dropped(store->context.pool, drop_slot, store);
+    bool loaded = list_files(&load) && srv_load_manifest(&load) && srv_load_journals(&load) &&
+                  publish_sessions(&load) && srv_load_hand_over(&load);
     if (loaded)
         repair_files(&load);
     loaded = loaded && start_recording(&load);
-    srv_repairs_fini(&load.repairs);
-    srv_extents_fini(&load.extents);
-    srv_base_lists_fini(&load.base);
-    free(load.files);
+    end(&load);
     return store->loaded = loaded;
 }
 
@@ -387,11 +350,7 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
 static bool count_sessions(struct srv_store_count *out, struct srv_load *load)
 {
     struct srv_restore *restore = &load->restore;
-    if (!list_files(load) || !find_base(load) || !srv_load_sessions(load))
-        return false;
-    for (size_t i = 0; i < restore->capacity; i++)
-        restore->entries[i].without_file = restore->entries[i].lost;
-    if (!srv_load_journals(load))
+    if (!list_files(load) || !srv_load_manifest(load) || !srv_load_journals(load))
         return false;
     struct srv_restore_result result;
     srv_restore_count(&result, restore);
@@ -400,7 +359,8 @@ static bool count_sessions(struct srv_store_count *out, struct srv_load *load)
     out->lost = result.lost;
     for (size_t i = 0; i < restore->capacity && out->report != NULL; i++)
         if (restore->entries[i].lost)
-            out->report(out->context, restore->entries[i].epoch, restore->entries[i].without_file);
+            out->report(out->context, restore->entries[i].epoch,
+                        restore->entries[i].without_manifest);
     return true;
 }
 
@@ -413,12 +373,10 @@ bool srv_store_count(struct srv_store_count *out, int directory, char *message, 
     (void)srv_log_open(&log, SRV_LOG_OFF, -1);
     store.context = (struct srv_store_context){
         .durability = SRV_DURABLE_JOURNAL, .max_sessions = SIZE_MAX / 2, .log = &log};
-    begin(&load, NULL);
+    begin(&load);
     load.restore.counts = true;
-    bool counted = count_sessions(out, &load);
-    srv_restore_fini(&load.restore);
-    srv_repairs_fini(&load.repairs);
-    srv_base_lists_fini(&load.base);
-    free(load.files);
+    const bool counted = count_sessions(out, &load);
+    end(&load);
+    srv_slots_free(store.slots);
     return counted;
 }

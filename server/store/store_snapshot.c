@@ -1,8 +1,8 @@
 /* store_snapshot.c: one moment of all sessions.
  *
- * A snapshot is taken between two batches, while all computing waits.  So the engine owner does
+ * A snapshot is taken between two batches, while all computing waits.  So the engine thread does
  * three short things: it switches to a new journal, freezes changed caches (block lists, no
- * tokens), and copies lengths and last steps.  The store's thread does everything else
+ * tokens), and copies last steps.  The store's thread does everything else
  * (store_write.c). */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ bool srv_store_new_journal(struct srv_journal *out, struct srv_store *store)
     *out = (struct srv_journal){.fd = -1};
     if (!srv_store_journals(store))
         return true;
-    srv_file_name(&file, SRV_FILE_JOURNAL, store->generation + 1, 0);
+    srv_file_name(&file, SRV_FILE_JOURNAL, store->generation + 1);
     int fd = open_journal(store, file.name);
     if (fd < 0)
         return srv_store_fail_file(store, file.name, SRV_JOURNAL_HEAD);
@@ -87,50 +87,34 @@ bool srv_snapshot_may_keep_journal(const struct srv_store *store)
 
 /* ---- Entries --------------------------------------------------------------------------------- */
 
-void srv_snapshot_release(struct srv_snapshot_entry *entry)
-{
-    attn_cache_free(entry->frozen);
-    srv_session_put(entry->session);
-    entry->frozen = NULL;
-    entry->session = NULL;
-}
-
 void srv_snapshot_free(struct srv_snapshot *snapshot)
 {
     if (snapshot == NULL)
         return;
     for (size_t i = 0; i < snapshot->count; i++) {
-        srv_snapshot_release(&snapshot->entries[i]);
-        free(snapshot->entries[i].description);
+        attn_cache_free(snapshot->entries[i].frozen);
+        srv_session_put(snapshot->entries[i].session);
+        free(snapshot->entries[i].layers);
     }
-    srv_sharing_fini(&snapshot->sharing);
     free(snapshot->entries);
     free(snapshot);
 }
 
-/* Copies what the base says of a session's layers; the store's thread adds what never changes
+/* Copies the last steps of a session; the store's thread adds what the frozen cache has
  * (store_write.c).  NULL where memory is short. */
-static struct srv_base_session *describe_layers(const struct srv_session *session)
+static struct srv_manifest_layer *describe_layers(const struct srv_session *session)
 {
-    const size_t layers = session->model->info.num_layers;
-    struct srv_base_session *description = calloc(1, srv_base_session_bytes(layers));
-    if (description == NULL)
-        return NULL;
-    description->next_record = session->next_record;
-    description->revision = srv_session_revision(session);
-    description->num_layers = layers;
-    for (size_t i = 0; i < layers; i++) {
+    const size_t count = session->model->info.num_layers;
+    struct srv_manifest_layer *layers = calloc(count, sizeof *layers);
+    for (size_t i = 0; i < count && layers != NULL; i++) {
         const struct srv_last_step *last = &session->last_steps[i];
-        struct srv_base_layer *layer = &description->layers[i];
-        layer->length = (uint32_t)attn_cache_length(session->cache, i);
-        layer->first = (uint32_t)attn_cache_first(session->cache, i);
-        if (last->rows == 0 || last->position + last->rows != layer->length)
+        if (last->rows == 0 || last->position + last->rows != attn_cache_length(session->cache, i))
             continue;
-        layer->rows = (uint32_t)last->rows;
-        layer->digest[0] = last->digest[0];
-        layer->digest[1] = last->digest[1];
+        layers[i].rows = (uint32_t)last->rows;
+        layers[i].digest[0] = last->digest[0];
+        layers[i].digest[1] = last->digest[1];
     }
-    return description;
+    return layers;
 }
 
 static bool fail_memory(struct srv_error *error, const char *what)
@@ -139,36 +123,39 @@ static bool fail_memory(struct srv_error *error, const char *what)
     return false;
 }
 
-static bool freeze_cache(struct srv_snapshot_entry *entry, struct srv_error *error)
+/* `whole`: the manifest is to say all of all sessions, as it does of one of which the last snapshot
+ * that listed it has failed. */
+static bool freeze_session(struct srv_snapshot_entry *entry, const struct srv_store *store,
+                           bool whole, struct srv_error *error)
 {
     struct attn_error cause = {0};
-    if (attn_cache_freeze(&entry->frozen, entry->session->cache, &cause) == ATTN_OK)
-        return true;
-    srv_fail_attn(error, &cause);
-    return false;
-}
-
-/* A session that has not changed keeps its older file.  If the session may share blocks, its block
- * lists are frozen nevertheless, until find_shares (store_write.c) has compared them. */
-static bool freeze_session(struct srv_snapshot_entry *entry, const struct srv_store *store,
-                           uint64_t generation, struct srv_error *error)
-{
     struct srv_session *session = entry->session;
-    entry->listed = (struct srv_base_entry){session->epoch, session->file_generation,
-                                            srv_session_used(store->context.sessions, session)};
-    entry->shares_blocks = session->shares_blocks;
-    entry->keeps_file =
-        !session->changed && session->file_generation != 0 &&
-        (session->presence == SRV_UNREAD || !atomic_load(&store->last_snapshot_failed));
-    entry->description = describe_layers(session);
-    if (entry->description == NULL)
-        return fail_memory(error, "what a session is");
-    if (entry->keeps_file)
-        return !entry->shares_blocks || freeze_cache(entry, error);
-    if (!freeze_cache(entry, error))
-        return false;
+    entry->epoch = session->epoch;
+    entry->facts = (struct srv_manifest_session){
+        .used_ns = srv_session_used(store->context.sessions, session),
+        .next_record = session->next_record,
+        .revision = srv_session_revision(session),
+    };
+    const bool told = session->listed != 0 && session->listed <= store->told_moment;
+    entry->say = whole || !told                               ? SRV_SAY_ALL
+                 : session->changed                           ? SRV_SAY_CHANGES
+                 : entry->facts.used_ns != session->listed_ns ? SRV_SAY_USE
+                                                              : SRV_SAY_NOTHING;
+    session->listed = store->moments;
     session->changed = false;
-    session->file_generation = entry->listed.generation = generation;
+    session->listed_ns = entry->facts.used_ns;
+    if (entry->say < SRV_SAY_CHANGES) { /* its memory is not needed, where it is deleted now */
+        srv_session_put(session);
+        entry->session = NULL;
+        return true;
+    }
+    entry->layers = describe_layers(session);
+    if (entry->layers == NULL)
+        return fail_memory(error, "what a session is");
+    if (attn_cache_freeze(&entry->frozen, session->cache, &cause) != ATTN_OK) {
+        srv_fail_attn(error, &cause);
+        return false;
+    }
     return true;
 }
 
@@ -205,6 +192,10 @@ static bool begin(struct srv_snapshot *snapshot, struct srv_store *store)
         snapshot->failed = !fail_memory(&snapshot->error, "a list of sessions");
     if (going && !store->same_journal)
         switch_journal(store);
+    if (going && snapshot != NULL) {
+        srv_slots_begin_moment(store->slots);
+        snapshot->moment = ++store->moments;
+    }
     if (snapshot != NULL)
         snapshot->generation = store->generation;
     pthread_mutex_unlock(&store->lock);
@@ -219,10 +210,9 @@ struct srv_snapshot *srv_snapshot_freeze(struct srv_store *store)
         free(snapshot);
         return NULL;
     }
-    for (size_t i = 0; i < snapshot->count && !snapshot->failed; i++) {
-        struct srv_snapshot_entry *entry = &snapshot->entries[i];
-        snapshot->failed = !freeze_session(entry, store, snapshot->generation, &snapshot->error);
-    }
+    const bool whole = srv_manifest_is_due(&store->manifest);
+    for (size_t i = 0; i < snapshot->count && !snapshot->failed; i++)
+        snapshot->failed = !freeze_session(&snapshot->entries[i], store, whole, &snapshot->error);
     return snapshot;
 }
 

@@ -17,7 +17,7 @@ static int flush_file(struct srv_store *store, int fd, uint64_t generation)
     atomic_store(&store->flush_ns, srv_now_ns());
     int error = fdatasync(fd) == 0 ? 0 : errno;
     atomic_store(&store->flush_ns, 0);
-    srv_file_name(&file, SRV_FILE_JOURNAL, generation, 0);
+    srv_file_name(&file, SRV_FILE_JOURNAL, generation);
     if (error != 0)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "%s/%s is not on disk: %s",
                       store->path, file.name, strerrordesc_np(error));
@@ -94,7 +94,8 @@ bool srv_store_sync_files(struct srv_store *store, const struct srv_file files[]
 {
     bool synced = true;
     for (size_t i = 0; i < count && synced; i++) {
-        if (files[i].kind != SRV_FILE_JOURNAL)
+        if (files[i].kind != SRV_FILE_JOURNAL && files[i].kind != SRV_FILE_MANIFEST &&
+            files[i].kind != SRV_FILE_COPY)
             continue;
         int fd = openat(store->directory, files[i].name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         synced = fd >= 0 && fdatasync(fd) == 0;

@@ -1,7 +1,7 @@
 /* store_thread.c: the store's threads.
  *
  * One thread first reads what the start has left on the disk.  Then it decides when a snapshot is
- * due, asks the engine owner to take it, and writes it.
+ * due, asks the engine thread to take it, and writes it.
  * With a journal another thread records what no request records, and flushes the journal, since
  * writing a snapshot may take the disk minutes. */
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 /* ---- Snapshots ------------------------------------------------------------------------------- */
 
-/* Under `lock`: waits for the snapshot that the engine owner was asked for.  *out is NULL where
+/* Under `lock`: waits for the snapshot that the engine thread was asked for.  *out is NULL where
  * there was no memory for it.  False where none was taken. */
 static bool await_snapshot(struct srv_snapshot **out, struct srv_store *store)
 {
@@ -44,7 +44,7 @@ static bool make_snapshot(struct srv_store *store)
     bool ready = store->same_journal || srv_snapshot_begin_journal(store);
     if (ready) {
         atomic_store(&store->take_pending, true);
-        store->context.wake_engine_owner(store->context.callback_context);
+        store->context.wake_engine_thread(store->context.callback_context);
     }
     pthread_mutex_lock(&store->lock);
     bool taken = ready && await_snapshot(&snapshot, store), missed = store->missed;

@@ -60,55 +60,48 @@ static void make_again(struct srv_store *store)
                           files[i].make(store) ? "is there again" : "cannot be made again");
 }
 
-/* ---- Journals, bases and sessions ------------------------------------------------------------ */
+/* ---- Journals, manifests and blocks ---------------------------------------------------------- */
 
-struct found {
-    char name[SRV_FILE_NAME]; /* of one that is missing; "": none */
-};
-
-static void note_missing(void *context, const char *name)
+static bool has_file(const struct srv_file files[], size_t count, const char *name)
 {
-    struct found *found = context;
-    snprintf(found->name, sizeof found->name, "%s", name);
-}
-
-static const struct srv_file *find_file(const struct srv_file files[], size_t count,
-                                        const char *name)
-{
+    bool found = false;
     for (size_t i = 0; i < count; i++)
-        if (strcmp(files[i].name, name) == 0)
-            return &files[i];
-    return NULL;
+        found = found || strcmp(files[i].name, name) == 0;
+    return found;
 }
 
-/* Looks for the base with its session files, and for the journals from the base on. */
-static void find_missing(struct found *out, const struct srv_store *store,
+/* Looks for both copies of the manifest, the journals that follow it, and the files of blocks; true
+ * with the name of one that is missing. */
+static bool find_missing(char out[SRV_FILE_NAME], struct srv_store *store,
                          const struct srv_file files[], size_t count)
 {
-    struct srv_file base, journal;
-    size_t journals = 0;
-    srv_file_name(&base, SRV_FILE_BASE, store->base_generation, 0);
-    srv_file_name(&journal, SRV_FILE_JOURNAL, store->generation, 0);
-    const struct srv_file *there = find_file(files, count, base.name);
+    struct srv_file named[3];
+    size_t journals = 0, num_named = 0;
+    bool missing = srv_slots_find_removed(out, store->slots);
+    if (store->manifest_named != 0) {
+        srv_file_name(&named[num_named++], SRV_FILE_MANIFEST, store->manifest_named);
+        srv_file_name(&named[num_named++], SRV_FILE_COPY, store->manifest_named);
+    }
+    if (store->journal.fd >= 0)
+        srv_file_name(&named[num_named++], SRV_FILE_JOURNAL, store->generation);
+    for (size_t i = 0; i < num_named && !missing; i++) {
+        missing = !has_file(files, count, named[i].name);
+        if (missing)
+            memcpy(out, named[i].name, SRV_FILE_NAME);
+    }
     for (size_t i = 0; i < count; i++)
         journals +=
             files[i].kind == SRV_FILE_JOURNAL && files[i].generation >= store->base_generation;
-    if (there != NULL)
-        (void)srv_base_missing(store->directory, there, files, count, note_missing, out);
-    else if (store->base_generation != 0)
-        note_missing(out, base.name);
-    if (store->journal.fd >= 0 &&
-        (journals < store->older_journals + 1 || find_file(files, count, journal.name) == NULL))
-        note_missing(out, journal.name);
+    return missing || (store->journal.fd >= 0 && journals < store->older_journals + 1);
 }
 
 /* Has all changes refused, and all sessions written. */
-static void begin_anew(struct srv_store *store, const struct found *found)
+static void begin_anew(struct srv_store *store, const char *name)
 {
     srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
                   "%s/%s was removed while attnd uses the directory: changes are refused until a "
                   "snapshot of all sessions is written",
-                  store->path, found->name);
+                  store->path, name);
     pthread_mutex_lock(&store->records);
     if (srv_store_journals(store)) {
         store->journal.gone = true;
@@ -116,7 +109,8 @@ static void begin_anew(struct srv_store *store, const struct found *found)
             store->journal.broken = ENOENT;
         srv_store_note_journal(store);
     }
-    atomic_store(&store->last_snapshot_failed, true); /* no session keeps its older file */
+    store->manifest.broken = true; /* the next snapshot says all of all sessions, */
+    atomic_store(&store->last_snapshot_failed, true); /* and is due */
     pthread_mutex_unlock(&store->records);
     store->removed = true;
 }
@@ -126,7 +120,7 @@ bool srv_store_find_removed(struct srv_store *store)
     struct stat now;
     struct srv_file *files;
     size_t count;
-    struct found found = {.name = ""};
+    char name[SRV_FILE_NAME] = "a journal";
     if (store->removed || fstat(store->directory, &now) != 0 || srv_store_restoring(store) > 0 ||
         (now.st_mtim.tv_sec == store->looked_at.tv_sec &&
          now.st_mtim.tv_nsec == store->looked_at.tv_nsec))
@@ -136,9 +130,9 @@ bool srv_store_find_removed(struct srv_store *store)
     if (!srv_files_list(&files, &count, store->directory))
         return false;
     store->looked_at = now.st_mtim;
-    find_missing(&found, store, files, count);
+    const bool missing = find_missing(name, store, files, count);
     free(files);
-    if (found.name[0] != '\0')
-        begin_anew(store, &found);
+    if (missing)
+        begin_anew(store, name);
     return store->removed;
 }

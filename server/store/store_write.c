@@ -1,9 +1,9 @@
-/* store_write.c: a snapshot becomes files.
+/* store_write.c: a snapshot becomes blocks and a section of the manifest.
  *
- * The store's thread finds which sessions share blocks, writes session files one at a time, puts
- * the base that names them all in place, and removes the files that the base replaces.  Until the
- * base is there, the older base and the journals of both generations say the same as it will: so
- * writing may end anywhere, and a snapshot that fails removes the files that it has written. */
+ * The store's thread writes the blocks that are new, flushes them, adds a section that names them
+ * to the manifest, and removes the files that the manifest replaces.  Until the section is there,
+ * the manifest as it was and the journals of both generations say the same as it will: so writing
+ * may end anywhere. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,32 +11,9 @@
 #include <unistd.h>
 
 #include "session/models.h"
-#include "store/session_notes.h"
 #include "store/store_internal.h"
 
-#define MANY_FILES 32 /* beyond it, one syncfs replaces an fsync of each file */
-
-/* ---- Shares ---------------------------------------------------------------------------------- */
-
-/* Finds which blocks the sessions share, and completes their descriptions.  Then frees the
- * caches of sessions that keep their older files. */
-static void find_shares(struct srv_snapshot *snapshot, const struct srv_store *store)
-{
-    for (size_t i = 0; i < snapshot->count && !snapshot->failed; i++) {
-        struct srv_snapshot_entry *entry = &snapshot->entries[i];
-        entry->description->create = srv_store_describe_session(store, entry->session);
-        if (entry->shares_blocks &&
-            !srv_sharing_add(&snapshot->sharing, entry->listed.epoch, entry->frozen,
-                             entry->session->model->info.num_layers)) {
-            snapshot->failed = true;
-            srv_fail(&snapshot->error, SRV_E_OUT_OF_MEMORY, NULL,
-                     "no memory for what sessions share");
-        }
-        if (entry->keeps_file)
-            srv_snapshot_release(entry);
-    }
-    srv_sharing_forget_blocks(&snapshot->sharing);
-}
+#define PUNCHED ((size_t)64 << 20) /* bytes that are given back at a time */
 
 /* ---- What could not be written --------------------------------------------------------------- */
 
@@ -57,182 +34,161 @@ void srv_store_describe_unwritten(char out[SRV_UNWRITTEN_TEXT], const struct srv
              file->name[0] != '\0' ? "/" : "", file->name, bytes, strerrordesc_np(file->error));
 }
 
-/* ---- Session files --------------------------------------------------------------------------- */
+/* ---- Blocks and what the manifest says ------------------------------------------------------- */
 
-/* The last steps of a description; NULL where memory is short. */
-static struct srv_last_step *last_steps_of(const struct srv_base_session *description)
+static bool write_blocks(struct srv_block_writer *writer, const struct srv_snapshot *snapshot)
 {
-    struct srv_last_step *steps = calloc((size_t)description->num_layers, sizeof *steps);
-    for (size_t i = 0; steps != NULL && i < description->num_layers; i++) {
-        const struct srv_base_layer *layer = &description->layers[i];
-        steps[i] = (struct srv_last_step){.position = layer->length - layer->rows,
-                                          .rows = layer->rows,
-                                          .digest = {layer->digest[0], layer->digest[1]}};
+    bool written = true;
+    for (size_t i = 0; i < snapshot->count && written; i++) {
+        const struct srv_snapshot_entry *entry = &snapshot->entries[i];
+        if (entry->frozen != NULL)
+            written =
+                srv_blocks_write(writer, entry->frozen, entry->session->model->info.num_layers);
     }
-    return steps;
+    return srv_blocks_end(writer, written);
 }
 
-static bool write_file(const struct srv_snapshot_entry *entry, struct srv_store *store, bool sync)
+static void add_session(struct srv_store *store, const struct srv_block_writer *writer,
+                        struct srv_snapshot_entry *entry)
 {
-    struct srv_file file;
-    struct srv_last_step *steps = last_steps_of(entry->description);
-    const struct srv_session_moment then = {entry->frozen, steps, entry->listed.used_ns,
-                                            entry->description->next_record,
-                                            entry->description->revision};
-    struct attn_export *export =
-        steps != NULL ? srv_notes_open_export(entry->session, &then, true) : NULL;
-    free(steps);
-    srv_file_name(&file, SRV_FILE_SESSION, entry->listed.generation, entry->listed.epoch);
-    if (export == NULL)
-        return srv_store_fail_file(store, file.name, 0);
-    bool written = srv_file_export(store->directory, file.name, export, sync) ||
-                   srv_store_fail_file(store, file.name, attn_export_bytes(export));
-    attn_export_close(export);
-    return written;
+    struct srv_description session = {.epoch = entry->epoch, .facts = entry->facts};
+    struct srv_block_place *places = NULL;
+    struct srv_record_create create;
+    if (entry->frozen != NULL) {
+        const size_t layers = entry->session->model->info.num_layers;
+        places = malloc((srv_blocks_count(entry->frozen, layers) + 1) * sizeof *places);
+        if (places == NULL) {
+            store->manifest.error = ENOMEM;
+            return;
+        }
+        session.facts.num_layers = (uint32_t)layers;
+        session.facts.num_blocks = (uint32_t)srv_blocks_list(
+            entry->layers, places, writer, entry->frozen, layers, entry->say == SRV_SAY_ALL);
+        session.layers = entry->layers;
+        session.blocks = places;
+    }
+    if (entry->say == SRV_SAY_ALL) {
+        create = srv_store_describe_session(store, entry->session);
+        session.options = &create;
+    }
+    srv_manifest_add(&store->manifest, &session);
+    free(places);
 }
 
-static bool write_files(const struct srv_snapshot *snapshot, struct srv_store *store)
+/* Lists the epochs that the manifest has and the snapshot has not; both are in order. */
+static size_t list_ended(uint64_t ended[], const struct srv_epochs *told,
+                         const struct srv_snapshot *snapshot)
 {
-    size_t files = 0;
-    for (size_t i = 0; i < snapshot->count; i++)
-        files += snapshot->entries[i].frozen != NULL;
-    for (size_t i = 0; i < snapshot->count; i++) {
-        struct srv_snapshot_entry *entry = &snapshot->entries[i];
-        if (entry->frozen == NULL)
-            continue;
-        if (!write_file(entry, store, files <= MANY_FILES))
-            return false;
-        entry->written = true;
-        srv_snapshot_release(entry);
+    size_t count = 0, j = 0;
+    for (size_t i = 0; i < told->count; i++) {
+        while (j < snapshot->count && snapshot->entries[j].epoch < told->items[i])
+            j++;
+        if (j == snapshot->count || snapshot->entries[j].epoch != told->items[i])
+            ended[count++] = told->items[i];
     }
-    return ((files <= MANY_FILES || syncfs(store->directory) == 0) &&
-            srv_sync_directory(store->directory)) ||
-           srv_store_fail_file(store, "", 0);
+    return count;
 }
 
-/* ---- The base -------------------------------------------------------------------------------- */
-
-/* Writes the base, and frees the descriptions of sessions: removing files takes memory too. */
-static bool write_base(const struct srv_snapshot *snapshot, struct srv_store *store)
+static int by_epoch(const void *a, const void *b)
 {
-    struct srv_file file;
-    struct srv_base_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
-    struct srv_base_session **descriptions =
-        malloc((snapshot->count + 1) * sizeof(struct srv_base_session *));
-    const struct srv_base base = {
-        .generation = snapshot->generation,
-        .time_ns = srv_sessions_clock(store->context.sessions, store->context.index),
-        .entries = entries,
-        .sessions = descriptions,
-        .shares = snapshot->sharing.shares,
-        .num_entries = snapshot->count,
-        .num_shares = snapshot->sharing.count};
-    const bool made = entries != NULL && descriptions != NULL;
-    for (size_t i = 0; made && i < snapshot->count; i++) {
-        entries[i] = snapshot->entries[i].listed;
-        descriptions[i] = snapshot->entries[i].description;
+    const struct srv_snapshot_entry *x = a, *y = b;
+    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+/* Writes what has changed since the manifest's last section.  False with errno. */
+static bool write_section(struct srv_snapshot *snapshot, struct srv_store *store,
+                          const struct srv_block_writer *writer)
+{
+    const size_t count = snapshot->count;
+    struct srv_epochs now = {malloc((count + 1) * sizeof *now.items), count, count + 1};
+    uint64_t *ended = malloc((store->told.count + 1) * sizeof *ended);
+    bool written = now.items != NULL && ended != NULL;
+    if (written) {
+        qsort(snapshot->entries, count, sizeof *snapshot->entries, by_epoch);
+        srv_manifest_begin(&store->manifest, store->directory, snapshot->generation);
+        for (size_t i = 0; i < count; i++) {
+            now.items[i] = snapshot->entries[i].epoch;
+            if (snapshot->entries[i].say != SRV_SAY_NOTHING)
+                add_session(store, writer, &snapshot->entries[i]);
+        }
+        written = srv_manifest_end(
+            &store->manifest, srv_sessions_clock(store->context.sessions, store->context.index),
+            ended, store->manifest.is_first ? 0 : list_ended(ended, &store->told, snapshot));
     }
-    srv_file_name(&file, SRV_FILE_BASE, base.generation, 0);
-    bool written = (made && srv_base_write(store->directory, &base)) ||
-                   srv_store_fail_file(store, file.name, made ? srv_base_bytes(&base) : 0);
-    for (size_t i = 0; i < snapshot->count; i++) {
-        free(snapshot->entries[i].description);
-        snapshot->entries[i].description = NULL;
-    }
-    free(descriptions);
-    free(entries);
+    const int error = errno;
+    struct srv_epochs *unneeded = written ? &store->told : &now;
+    free(unneeded->items);
+    if (written)
+        store->told = now;
+    free(ended);
+    errno = error;
     return written;
 }
 
 /* ---- Afterwards ------------------------------------------------------------------------------ */
 
-/* Removes the files of a snapshot that failed, since no base names them.  Where its base may
- * stand on the disk nevertheless, the files stay, and the next snapshot has a new generation. */
-static void give_up(const struct srv_snapshot *snapshot, struct srv_store *store)
+static bool is_replaced(const struct srv_file *file, const struct srv_store *store,
+                        uint64_t generation)
 {
-    struct srv_file file;
-    srv_file_name(&file, SRV_FILE_BASE, snapshot->generation, 0);
-    if (faccessat(store->directory, file.name, F_OK, 0) == 0 || errno != ENOENT) {
-        pthread_mutex_lock(&store->lock);
-        store->owed_generation = store->generation + 1;
-        pthread_mutex_unlock(&store->lock);
-        return;
-    }
-    for (size_t i = 0; i < snapshot->count; i++) {
-        const struct srv_base_entry *base = &snapshot->entries[i].listed;
-        srv_file_name(&file, SRV_FILE_SESSION, base->generation, base->epoch);
-        if (snapshot->entries[i].written)
-            unlinkat(store->directory, file.name, 0);
+    switch (file->kind) {
+    case SRV_FILE_JOURNAL:
+        return file->generation < generation;
+    case SRV_FILE_MANIFEST:
+    case SRV_FILE_COPY:
+        return file->generation != store->manifest.named;
+    case SRV_FILE_BLOCKS: /* a manifest that was set aside may name it */
+        return !store->keep_blocks &&
+               !srv_slots_need(store->slots, file->generation, file->slot_bytes);
+    default:
+        return false;
     }
 }
 
-static int by_epoch(const void *a, const void *b)
-{
-    const struct srv_base_entry *x = a, *y = b;
-    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
-}
-
-static bool is_replaced(const struct srv_file *file, const struct srv_base_entry base[],
-                        size_t count, uint64_t generation)
-{
-    const struct srv_base_entry key = {.epoch = file->epoch};
-    if (file->kind != SRV_FILE_SESSION)
-        return file->kind != SRV_FILE_UNFINISHED && file->generation < generation;
-    const struct srv_base_entry *entry = bsearch(&key, base, count, sizeof *base, by_epoch);
-    return entry == NULL || entry->generation != file->generation;
-}
-
-/* Whether the file may say what a session was that the snapshot does not have: a journal, or a
- * file that the records of a journal follow, such as that of a lost fork's parent. */
-static bool is_salvageable(const struct srv_file *file)
-{
-    return file->kind == SRV_FILE_JOURNAL || file->kind == SRV_FILE_SESSION;
-}
-
-/* Removes the files that a whole snapshot replaces, or after damage sets them aside.  Session
- * files go before journals, so that also without a base no file outlives the record of its
- * session's deletion. */
-static void remove_replaced(const struct srv_store *store, const struct srv_snapshot *snapshot)
+/* Removes the files that a snapshot replaces; after damage sets them aside. */
+static void remove_replaced(const struct srv_store *store, uint64_t generation)
 {
     struct srv_file *files;
     size_t count;
-    struct srv_base_entry *base = malloc((snapshot->count + 1) * sizeof *base);
-    if (base == NULL || !srv_files_list(&files, &count, store->directory)) {
-        free(base);
+    if (!srv_files_list(&files, &count, store->directory))
         return;
-    }
-    for (size_t i = 0; i < snapshot->count; i++)
-        base[i] = snapshot->entries[i].listed;
-    qsort(base, snapshot->count, sizeof *base, by_epoch);
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < count; i++) {
-            if ((files[i].kind == SRV_FILE_SESSION) != (pass == 0) ||
-                !is_replaced(&files[i], base, snapshot->count, snapshot->generation))
-                continue;
-            if (store->keep_journals && is_salvageable(&files[i]))
-                srv_file_set_aside(store->directory, files[i].name);
-            else
-                unlinkat(store->directory, files[i].name, 0);
-        }
-    free(base);
+    for (size_t i = 0; i < count; i++)
+        if (!is_replaced(&files[i], store, generation))
+            continue;
+        else if (store->keep_journals && files[i].kind != SRV_FILE_BLOCKS)
+            srv_file_set_aside(store->directory, files[i].name);
+        else
+            unlinkat(store->directory, files[i].name, 0);
     free(files);
 }
 
 /* ---- From beginning to end ------------------------------------------------------------------- */
 
-static bool write_snapshot(const struct srv_snapshot *snapshot, struct srv_store *store)
+static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *store)
 {
     char why[SRV_UNWRITTEN_TEXT];
-    if (!write_files(snapshot, store) || !write_base(snapshot, store)) {
+    struct srv_file manifest;
+    struct srv_block_writer writer = {
+        .slots = store->slots, .moment = snapshot->moment, .told = store->told_moment};
+    const bool stored = write_blocks(&writer, snapshot);
+    if (!stored || !write_section(snapshot, store, &writer)) {
+        srv_file_name(&manifest, SRV_FILE_MANIFEST, snapshot->generation);
+        (void)srv_store_fail_file(store, stored ? manifest.name : "blocks",
+                                  stored ? 0 : (size_t)writer.bytes);
         srv_store_describe_unwritten(why, store);
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
                       "no snapshot of %zu sessions was made: %s", snapshot->count, why);
-        give_up(snapshot, store);
         return false;
     }
-    remove_replaced(store, snapshot);
-    srv_log_event(store->context.log, SRV_LOG_INFO, "snapshot", "generation %llu: %zu sessions",
-                  (unsigned long long)snapshot->generation, snapshot->count);
+    store->told_moment = writer.moment;
+    store->manifest_named = store->manifest.named;
+    srv_slots_end_moment(store->slots);
+    remove_replaced(store, snapshot->generation);
+    while (srv_slots_punch(store->slots, PUNCHED))
+        ;
+    srv_log_event(store->context.log, SRV_LOG_INFO, "snapshot",
+                  "generation %llu: %zu sessions, %llu bytes of blocks",
+                  (unsigned long long)snapshot->generation, snapshot->count,
+                  (unsigned long long)writer.bytes);
     return true;
 }
 
@@ -253,8 +209,6 @@ bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
     bool written = false;
     errno = ENOMEM; /* of a snapshot that cannot be frozen */
     (void)srv_store_fail_file(store, "", 0);
-    if (snapshot != NULL)
-        find_shares(snapshot, store);
     close_old_journal(store);
     if (snapshot != NULL && snapshot->failed)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no snapshot was made: %s",
@@ -264,7 +218,7 @@ bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
     pthread_mutex_lock(&store->records);
     pthread_mutex_lock(&store->lock);
     atomic_store(&store->last_snapshot_failed, !written);
-    if (written) { /* the base stands in for the journals before */
+    if (written) { /* the manifest stands in for the journals before */
         store->removed = false;
         store->keep_journals = false;
         store->journal.older_synced = true;

@@ -1,13 +1,9 @@
 /* versions.h: files of a state directory whose form this build does not know.
  *
  * A build knows files of a later one as such, since some of each stays where it is: the magic,
- * version and checksum of a journal and of a base; the note `format` and the checksum of a
- * session's file (attn_state.h); and an identity of another form gets a member `version`.  Such
- * files are neither read nor set aside.
- *
- * A build that writes session files of a new format also raises the version of its bases: so a base
- * of a version that is known speaks for all session files that are older than it, and a start need
- * not open them. */
+ * version and checksum at the beginning of a journal and of a manifest; and an identity of another
+ * form gets a member `version`.  Such files are neither read nor set aside, nor are those of a
+ * directory that has a file for each session. */
 #ifndef SRV_STORE_VERSIONS_H
 #define SRV_STORE_VERSIONS_H
 

@@ -189,10 +189,10 @@ void srv_call_read_field(struct srv_call_reader *r, const struct srv_field *fiel
 /* Fails on the name of a field that this kind of body cannot have. */
 static void fail_unknown(const struct srv_call_reader *r, const char *name)
 {
-    static const char *const owners[ANY_BODY + 1] = {[ATTEND] = "is a field of /attend only",
-                                                     [DECODE] = "is a field of the body of /decode",
-                                                     [ATTEND | DECODE] =
-                                                         "stands beside sequences, not in it"};
+    static const char *const only_in[ANY_BODY + 1] = {
+        [ATTEND] = "is a field of /attend only",
+        [DECODE] = "is a field of the body of /decode",
+        [ATTEND | DECODE] = "stands beside sequences, not in it"};
     const char *names[SRV_FIELD_COUNT];
     char why[SRV_HINT_MAX];
     const struct srv_field *field = srv_field_find(name, ANY_BODY);
@@ -205,7 +205,7 @@ static void fail_unknown(const struct srv_call_reader *r, const char *name)
         fail(r, SRV_E_UNKNOWN_FIELD, name, "is for a request of one step");
     else
         fail(r, SRV_E_UNKNOWN_FIELD, name,
-             field != NULL && owners[field->bodies] != NULL ? owners[field->bodies] : why);
+             field != NULL && only_in[field->bodies] != NULL ? only_in[field->bodies] : why);
 }
 
 /* ---- Rules ----------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ static void write_rest(struct srv_buffer *out, const struct srv_error *error,
                           (unsigned long long)error->epoch, (unsigned long long)error->revision);
     if (error->lowest > 0)
         srv_buffer_printf(out, ",\"lowest_length\":%u", error->lowest);
-    write_text(out, ",\"owner\":", error->owner[0] != '\0' ? error->owner : NULL);
+    write_text(out, ",\"owner\":", error->instance[0] != '\0' ? error->instance : NULL);
     write_text(out, ",\"request_id\":", request_id);
     srv_buffer_text(out, "}");
 }

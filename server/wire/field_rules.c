@@ -17,9 +17,8 @@
 /* Of three dimensions the first may be B: there the library checks. */
 static bool by_head(const struct attn_layer_spec *spec, const struct srv_tensor *mask)
 {
-    const bool chooses =
-        spec != NULL && (spec->mla.index.num_heads > 0 || spec->keep_window_size > 0);
-    return chooses && mask->present && mask->rank == 4 && mask->shape[1] > 1;
+    return spec != NULL && attn_layer_chooses_keys(spec) && mask->present && mask->rank == 4 &&
+           mask->shape[1] > 1;
 }
 
 enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,

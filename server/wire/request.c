@@ -78,6 +78,12 @@ bool srv_request_charge(void *context, size_t bytes)
     return true;
 }
 
+enum srv_error_code srv_fail_in_flight(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "requests in flight use the memory that max_in_flight_bytes grants");
+}
+
 bool srv_request_client_allows(struct srv_request *request, size_t bytes)
 {
     atomic_size_t *client_bytes = client_counter(request);
@@ -125,7 +131,7 @@ void srv_request_release(struct srv_request *request)
 enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
                                                 struct srv_error *error)
 {
-    if (atomic_load_explicit(&request->left, memory_order_relaxed))
+    if (atomic_load_explicit(&request->client_gone, memory_order_relaxed))
         return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
     if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
         return srv_fail(error, SRV_E_DEADLINE, request->by_timeout ? "timeout" : "X-Deadline-Ms",
@@ -180,7 +186,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     srv_buffer_init(&reply->body, limit);
     reply->status = srv_error_status(error->code);
     reply->code = error->code;
-    memcpy(reply->owner, error->owner, sizeof reply->owner);
+    memcpy(reply->instance, error->instance, sizeof reply->instance);
     reply->content_type = NULL;
     reply->fields = NULL;
     reply->tag = 0;

@@ -2,7 +2,7 @@
  *
  * The http room makes a request, reads its head and body and sends its reply; the rooms that act on
  * it in between know nothing of libmicrohttpd.  One thread at a time has a request: its event
- * thread, the engine owner or an I/O worker (schedule/).  The job and its tensors live in the
+ * thread, the engine thread or an I/O worker (schedule/).  The job and its tensors live in the
  * request's arena, which is freed when the exchange ends at the latest; every byte that a request
  * takes is charged to the daemon's budget of bytes in flight. */
 #ifndef SRV_REQUEST_H
@@ -52,9 +52,9 @@ struct srv_reply {
     char allow[64];           /* Allow header, "" for none */
     unsigned retry_after_s;   /* Retry-After header, 0 for none; set when the reply is sent */
     enum srv_coding coding;   /* of the body */
-    char owner[SRV_INSTANCE_MAX + 1]; /* X-Attn-Owner header, "" for none */
-    bool varies;                      /* another Accept-Encoding could give another coding */
-    enum srv_error_code code;         /* SRV_OK or the error sent, for log and metrics */
+    char instance[SRV_INSTANCE_MAX + 1]; /* X-Attn-Owner header, "" for none */
+    bool varies;                         /* another Accept-Encoding could give another coding */
+    enum srv_error_code code;            /* SRV_OK or the error sent, for log and metrics */
 };
 
 struct srv_request {
@@ -106,11 +106,11 @@ struct srv_request {
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_popped, t_compute, t_computed, t_replied;
-    uint64_t deadline_ns; /* likewise: the end of X-Deadline-Ms; 0: none */
-    bool by_timeout;      /* which the parameter `timeout` of an infer request has set */
-    bool begun;           /* its computation; the engine owner's (schedule/admission.c) */
-    atomic_bool left;     /* the client has left: nobody waits for the reply */
-    void *connection;     /* the http room's exchange */
+    uint64_t deadline_ns;    /* likewise: the end of X-Deadline-Ms; 0: none */
+    bool by_timeout;         /* which the parameter `timeout` of an infer request has set */
+    bool begun;              /* its computation; the engine thread's (schedule/admission.c) */
+    atomic_bool client_gone; /* the client has left: nobody waits for the reply */
+    void *connection;        /* the http room's exchange */
 };
 
 /* Charges memory that a request takes beyond body and arena to max_in_flight_bytes, the daemon's
@@ -123,6 +123,9 @@ struct srv_request {
  * `grant` of a request's arena. */
 bool srv_request_charge(void *request, size_t bytes);
 void srv_request_uncharge(struct srv_request *request);
+
+/* The error of a charge that is refused: out_of_memory. */
+enum srv_error_code srv_fail_in_flight(struct srv_error *error);
 
 /* Whether max_client_in_flight_bytes has room for so many bytes at this moment; takes nothing. */
 bool srv_request_client_allows(struct srv_request *request, size_t bytes);

@@ -242,10 +242,11 @@ enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_ten
     *out = tensor->data;
     if (!tensor->present)
         return SRV_OK;
-    const size_t shape[] = {batch, n}, bytes = n * srv_tensor_element_bytes(tensor->kind);
-    const bool whole = tensor->rank == 2;
+    const size_t shape[] = {batch, n};
+    const bool list = n != SRV_NO_LIST, whole = list ? tensor->rank == 2 : tensor->rank != 0;
+    const size_t bytes = (list ? n : 1) * srv_tensor_element_bytes(tensor->kind);
     enum srv_error_code code =
-        srv_shape_check(tensor, param, whole ? shape : shape + 1, whole ? 2 : 1, error);
+        srv_shape_check(tensor, param, whole ? shape : shape + 1, (unsigned)whole + list, error);
     if (code != SRV_OK || whole || batch == 1)
         return code;
     char *copies = srv_arena_alloc(arena, batch, bytes);
@@ -254,24 +255,6 @@ enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_ten
     for (size_t b = 0; b < batch; b++)
         memcpy(copies + b * bytes, tensor->data, bytes);
     *out = copies;
-    return SRV_OK;
-}
-
-static enum srv_error_code read_offsets(const int64_t **out, const struct srv_tensor *tensor,
-                                        size_t batch, struct srv_arena *arena,
-                                        struct srv_error *error)
-{
-    *out = tensor->i64;
-    if (!tensor->present)
-        return SRV_OK;
-    if (tensor->rank != 0)
-        return srv_shape_check(tensor, "query_offset", &batch, 1, error);
-    int64_t *offsets = srv_arena_alloc(arena, batch, sizeof *offsets);
-    if (offsets == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, "query_offset", "no memory for query_offset");
-    for (size_t b = 0; b < batch; b++)
-        offsets[b] = tensor->i64[0];
-    *out = offsets;
     return SRV_OK;
 }
 
@@ -323,7 +306,7 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                       given_mask->shape[given_mask->rank - 1] == sizes->queries;
     struct srv_sizes masked = *sizes;
     struct plane mask, bias;
-    const void *padding_mask, *position_ids;
+    const void *padding_mask, *position_ids, *query_offset;
     masked.keys = tree ? sizes->queries : sizes->keys;
     *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0};
     if (read_plane(&mask, given_mask, "attention_mask", &masked, error) != SRV_OK ||
@@ -334,7 +317,8 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                               sizes->queries, arena, error) != SRV_OK ||
         read_window(out, &rows->sliding_window, error) != SRV_OK ||
         read_grid(out, &rows->grid, error) != SRV_OK ||
-        read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error) != SRV_OK)
+        srv_per_sequence_read(&query_offset, &rows->query_offset, "query_offset", sizes->batch,
+                              SRV_NO_LIST, arena, error) != SRV_OK)
         return error->code;
     if (rows->has_is_causal)
         out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
@@ -352,6 +336,7 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
     out->attention_bias_one_row = bias.one_row;
     out->padding_mask = padding_mask;
     out->position_ids = position_ids;
+    out->query_offset = query_offset;
     return heads->present ? srv_shape_check(heads, "head_mask", &sizes->num_heads, 1, error)
                           : SRV_OK;
 }

@@ -50,9 +50,10 @@ enum srv_error_code srv_shape_join_past(struct srv_sizes *sizes, struct srv_rows
 enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
                                     const char *queries, const char *keys, struct srv_error *error);
 
-/* A field of n values for each sequence, [n] or [B][n].  *out is [B][n], as the library takes it:
- * the tensor's data, or copies of it in the arena; NULL where the field was not given.  Errors:
- * shape_mismatch, out_of_memory. */
+/* A field of n values for each sequence, [n] or [B][n]; n SRV_NO_LIST: of one value, [] or [B].
+ * *out is [B][n] or [B], as the library takes it: the tensor's data, or copies of it in the arena;
+ * NULL where the field was not given.  Errors: shape_mismatch, out_of_memory. */
+#define SRV_NO_LIST SIZE_MAX
 enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_tensor *tensor,
                                           const char *param, size_t batch, size_t n,
                                           struct srv_arena *arena, struct srv_error *error);

@@ -10,6 +10,7 @@
 
 #include "base/nearest.h"
 #include "basics/half_float.h"
+#include "basics/widen.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "bytes on the wire are little-endian and used as they are");
@@ -22,26 +23,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 typedef size_t element_reader(void *to, const char *from, size_t n);
 
-static bool is_finite(float x) { return (attn_float_to_bits(x) & 0x7f800000u) != 0x7f800000u; }
-
-/* The index of the first of n floats that is NaN or infinite; n without one.  A first loop, which
- * the compiler vectorises, finds whether there is any: in the common case there is none. */
-static size_t find_non_finite(const float *x, size_t n)
-{
-    uint32_t any = 0;
-    for (size_t i = 0; i < n; i++)
-        any |= !is_finite(x[i]);
-    size_t i = any == 0 ? n : 0;
-    while (i < n && is_finite(x[i]))
-        i++;
-    return i;
-}
-
 static size_t read_fp32(void *to, const char *from, size_t n)
 {
     if (to != from)
         memcpy(to, from, n * sizeof(float));
-    return find_non_finite(to, n);
+    return attn_first_non_finite(to, n);
 }
 
 /* Widens numbers of two bytes each. */
@@ -52,7 +38,7 @@ static inline size_t read_shorts(float *out, const char *from, size_t n, float (
         memcpy(&element, from + i * sizeof element, sizeof element);
         out[i] = widen(element);
     }
-    return find_non_finite(out, n);
+    return attn_first_non_finite(out, n);
 }
 
 static size_t read_fp16(void *to, const char *from, size_t n)
@@ -212,7 +198,7 @@ bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_source *source
     source->bytes.at += size;
     source->bytes.left -= (size_t)size;
     while (good < count && tensor->kind == SRV_FLOATS_OR_NULL && /* -infinity stands for null */
-           (is_finite(tensor->f32[good]) || tensor->f32[good] == -INFINITY))
+           (isfinite(tensor->f32[good]) || tensor->f32[good] == -INFINITY))
         good++;
     if (good == count)
         return true;

@@ -283,6 +283,13 @@ class Stored(unittest.TestCase):
             difference /= max(1, numpy.abs(plain).max())
             self.assertTrue(difference <= TOLERANCE, f"{form}: {difference} off")
 
+    def test_blocks_of_fp8_have_128_rows_and_columns_where_nothing_says_it(self):
+        top = ATTENTION.parent / "quantized" / "fp8_usual_blocks"
+        (_, made), (_, plain) = (stored.read_directory(top / form) for form in ("stored", "plain"))
+        self.assertEqual(made.keys(), plain.keys())
+        for name, array in plain.items():
+            numpy.testing.assert_array_equal(made[name], array, name)
+
     def test_a_gguf_file_gives_the_logits_of_its_model(self):
         path = self.top / "llama.gguf"
         write_gguf(path, self.config, self.tensors)
@@ -365,6 +372,10 @@ class Stored(unittest.TestCase):
         groups = make.compressed("float-quantized", {"block_structure": [12, 20]}, {})
         with self.assertRaisesRegex(ValueError, "different block_structure"):
             stored.decode(self.config, groups["quantization_config"], {})
+        for alignment in ("zero", "3"):
+            broken = ATTENTION.parent / "broken" / f"gguf_alignment_{alignment}"
+            with self.assertRaisesRegex(ValueError, "alignment is .*, wanted is a power of two"):
+                generate.read_decoder(broken / "model")
         path = self.top / "no.gguf"
         path.write_bytes(b"GGML" + bytes(60))
         with self.assertRaisesRegex(ValueError, "no GGUF file"):

@@ -1,32 +1,34 @@
 /* main.c: damage to the files of a state directory is found: build/corrupt [--quick].
  *
- * A small journal, the files of small sessions and a base are damaged in every bit and truncated to
- * every length.  A damaged session file or base has to be refused.  With a damaged journal,
- * restoring has to report that something is wrong, and each session that is restored has to be one
- * that existed at some time.  A journal that is truncated between two writes is a whole one that
- * ended there, and its sessions have to be exactly those of that time.
+ * A small journal, and both copies of a manifest together, are damaged in every bit and truncated
+ * to every length.  Restoring has to report that something is wrong, and each session that is
+ * restored has to be one that existed at some time.  A file that is truncated between two writes is
+ * a whole one that ended there, and its sessions have to be exactly those of that time.  Damage of
+ * one copy alone, in every byte, has to be reported, and costs nothing.  Blocks are damaged in
+ * every byte, exchanged and cut off: the sessions that name them are lost, and all others stay as
+ * they were.
  *
- * Every second time the window through which files are read is smaller than the files.
+ * Every second time the window through which a journal is read is smaller than the journal.
  *
- * Then journals and session files are changed at random and given the right checksums: whatever
- * they say, nothing may crash (build/asan/corrupt shows it).  The last line has the figures. */
+ * Then journals and manifests are changed at random and given the right checksums: whatever they
+ * say, nothing may crash (build/asan/corrupt shows it).  The last line has the figures. */
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checksum.h"
 #include "bytes_source.h"
-#include "files/checksum.h"
-#include "files/safetensors.h"
 #include "http/http.h"
 #include "scene.h"
-#include "store/record.h"
 #include "store/restore.h"
 #include "store/store_files.h"
 #include "verdict.h"
 
 #define MUTATIONS 200000
 #define MUTATIONS_QUICK 10000
+#define MOST_SLOTS 256 /* of a file of blocks */
 
 static size_t damaged, missed;
 
@@ -45,13 +47,13 @@ static size_t next_window(void)
     return small ? SMALL_WINDOW : SRV_FILE_READER_WINDOW;
 }
 
-/* ---- Journals -------------------------------------------------------------------------------- */
+/* ---- Restoring ------------------------------------------------------------------------------- */
 
 #define MAX_STATES 512
 
-/* The sessions after each of the journal's writes. */
+/* The sessions after each write of a journal, or each section of a manifest. */
 static struct states {
-    size_t ends[64]; /* bytes of the journal after each write */
+    size_t ends[64]; /* bytes of the file after each */
     uint64_t all[64];
     size_t writes;
     uint64_t ever[MAX_STATES]; /* [count] each session at any time */
@@ -72,58 +74,129 @@ static void keep(uint64_t state)
         states.ever[states.count++] = state;
 }
 
-/* Restores a journal and returns the sum over all its sessions.  *sound: each of them existed at
- * some time (with `note`, they are noted as such); *reported: something was reported as wrong. */
-static uint64_t restore_journal(bool *sound, bool *reported, const unsigned char *bytes,
-                                size_t size, bool note)
+/* What became of the sessions in files that were restored. */
+struct outcome {
+    uint64_t sum;  /* over all sessions that are there */
+    bool sound;    /* each of them existed at some time */
+    bool reported; /* something was reported as wrong */
+};
+
+/* Publishes what was restored and reads its blocks.  With `note` its sessions count as having
+ * existed. */
+static void finish(struct outcome *out, struct srv_restore *restore, bool note)
+{
+    struct srv_restore_result result;
+    struct srv_session *page[MAX_SESSIONS];
+    const bool listed = srv_restore_publish(&result, restore);
+    const size_t count = srv_sessions_page(page, MAX_SESSIONS, scene.app.sessions, "", "");
+    out->sum = 0;
+    out->sound = listed;
+    out->reported = out->reported || !listed || result.lost > 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct srv_session *session = page[i];
+        bool filled = true;
+        for (size_t layer = 0; layer < 2 && filled && restore->slots != NULL; layer++)
+            filled = srv_blocks_fill(session->cache, session->model->attn, layer, restore->slots,
+                                     &restore->reader) == ATTN_OK;
+        const uint64_t state = filled ? scene_state_of(session) : 0;
+        out->reported = out->reported || !filled;
+        if (filled)
+            out->sum = (out->sum ^ state) * UINT64_C(0x9e3779b97f4a7c15);
+        if (filled && note)
+            keep(state);
+        out->sound = out->sound && (!filled || existed(state));
+        srv_session_put(page[i]);
+    }
+    struct srv_slots *slots = restore->slots;
+    srv_restore_fini(restore);
+    scene_close_table();
+    srv_slots_free(slots);
+}
+
+/* Restores what the files say: of a journal, or of the directory, both of whose manifest's copies
+ * then have these bytes. */
+typedef struct outcome restoring(const unsigned char *bytes, size_t size, bool note);
+
+static struct outcome restore_journal(const unsigned char *bytes, size_t size, bool note)
 {
     struct srv_restore restore;
-    struct srv_restore_result result;
     struct srv_replay_result replayed;
-    uint64_t sum = 0;
     scene_open_table();
     srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
     struct srv_file_reader source = bytes_source(bytes, size, next_window());
-    enum srv_restore_status end = srv_restore_journal(&replayed, &restore, 1, &source);
+    const enum srv_restore_status end = srv_restore_journal(&replayed, &restore, 1, &source);
     srv_file_reader_close(&source);
-    bool listed = end == SRV_RESTORE_OK && srv_restore_publish(&result, &restore);
-    *reported = !listed || replayed.gaps > 0 || replayed.torn || result.lost > 0;
-    *sound = listed;
-    struct srv_session *page[16];
-    size_t n = srv_sessions_page(page, 16, scene.app.sessions, "", "");
-    for (size_t i = 0; i < n; i++) {
-        uint64_t state = scene_state_of(page[i]);
-        sum = (sum ^ state) * UINT64_C(0x9e3779b97f4a7c15);
-        if (note)
-            keep(state);
-        *sound = *sound && existed(state);
-        srv_session_put(page[i]);
-    }
-    srv_restore_fini(&restore);
-    scene_close_table();
-    return sum;
+    struct outcome out = {.reported = end != SRV_RESTORE_OK || replayed.gaps > 0 || replayed.torn};
+    finish(&out, &restore, note);
+    out.sound = out.sound && end == SRV_RESTORE_OK;
+    return out;
 }
 
+static struct outcome restore_directory(bool note)
+{
+    struct srv_restore restore;
+    struct srv_manifest_state state;
+    const enum srv_manifest_reading reading =
+        srv_manifest_read(&state, scene.directory, scene.generation, false);
+    struct outcome out = {.reported =
+                              reading != SRV_MANIFEST_READ || state.damaged > 0 || state.torn};
+    scene_open_table();
+    srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
+    restore.slots = srv_slots_new(scene.directory, scene.generation + 100, 0);
+    srv_restore_note_time(&restore, state.time_ns);
+    for (size_t i = 0; i < state.capacity; i++)
+        if (state.entries[i].epoch != 0 &&
+            srv_restore_described(&restore, &state.entries[i]) != SRV_RESTORE_OK)
+            out.reported = true;
+    srv_restore_forget_blocks(&restore);
+    srv_manifest_state_fini(&state);
+    finish(&out, &restore, note);
+    return out;
+}
+
+static void put(const struct scene_file *file, size_t at, const void *bytes, size_t size)
+{
+    if (pwrite(file->fd, bytes, size, (off_t)at) != (ssize_t)size)
+        abort();
+}
+
+static void put_whole(const struct scene_file *file, const void *bytes, size_t size)
+{
+    put(file, 0, bytes, size);
+    if (ftruncate(file->fd, (off_t)size) != 0)
+        abort();
+}
+
+static struct outcome restore_manifest(const unsigned char *bytes, size_t size, bool note)
+{
+    put_whole(&scene.copies[0], bytes, size);
+    put_whole(&scene.copies[1], bytes, size);
+    return restore_directory(note);
+}
+
+/* ---- Journals and manifests ------------------------------------------------------------------ */
+
 /* Notes what the sessions are after each record and each write. */
-static void walk(const unsigned char *bytes, size_t size)
+static void walk(restoring *restore, const unsigned char *bytes, size_t size, uint64_t generation)
 {
     struct srv_journal_reader reader;
     struct srv_record record;
-    bool sound, reported, begins = true; /* a write */
+    bool begins = true; /* a write */
+    states = (struct states){0};
     struct srv_file_reader source = bytes_source(bytes, size, SMALL_WINDOW);
-    srv_journal_read_open(&reader, &source, 1);
+    srv_journal_read_open(&reader, &source, generation);
     for (size_t at = reader.at; srv_journal_read(&record, &reader) == SRV_READ_RECORD;
          at = reader.at) {
         if (begins) {
             states.ends[states.writes] = at;
-            states.all[states.writes++] = restore_journal(&sound, &reported, bytes, at, true);
+            states.all[states.writes++] = restore(bytes, at, true).sum;
         }
         begins = record.head.last != 0;
-        restore_journal(&sound, &reported, bytes, reader.at, true);
+        restore(bytes, reader.at, true);
     }
     srv_file_reader_close(&source);
     states.ends[states.writes] = size;
-    states.all[states.writes++] = restore_journal(&sound, &reported, bytes, size, true);
+    states.all[states.writes++] = restore(bytes, size, true).sum;
 }
 
 static bool is_whole_at(uint64_t sum, size_t size)
@@ -134,72 +207,111 @@ static bool is_whole_at(uint64_t sum, size_t size)
     return false;
 }
 
-static void damage_journal(unsigned char *bytes, size_t size)
+static void damage_log(restoring *restore, unsigned char *bytes, size_t size, const char *bit_name,
+                       const char *length_name)
 {
-    bool sound, reported;
+    struct outcome found = restore(bytes, size, false);
+    count(found.sound && !found.reported && is_whole_at(found.sum, size), "the sound one of", size);
     for (size_t bit = 0; bit < 8 * size; bit++) {
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        restore_journal(&sound, &reported, bytes, size, false);
-        count(sound && reported, "in the journal, bit", bit);
+        found = restore(bytes, size, false);
+        const bool harmless = bit < 8 * SRV_JOURNAL_HEAD && is_whole_at(found.sum, size);
+        count(found.sound && (found.reported || harmless), bit_name, bit);
         bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
     for (size_t length = SRV_JOURNAL_HEAD; length < size; length++) {
         unsigned char *copy = memcpy(malloc(length), bytes, length);
-        uint64_t sum = restore_journal(&sound, &reported, copy, length, false);
-        count(sound && (reported || is_whole_at(sum, length)), "in the journal, length", length);
+        found = restore(copy, length, false);
+        count(found.sound && (found.reported || is_whole_at(found.sum, length)), length_name,
+              length);
         free(copy);
     }
 }
 
-/* ---- Session files and bases ----------------------------------------------------------------- */
+/* ---- One copy, and blocks -------------------------------------------------------------------- */
 
-static uint64_t epoch_of_file; /* of the session whose file is damaged */
-
-static enum srv_restore_status restore_file(const unsigned char *bytes, size_t size)
+/* Damages a bit of each byte of [at, at + size). */
+static void damage_bytes(const struct scene_file *file, size_t at, size_t size,
+                         void (*expect)(const char *what, size_t place), const char *what)
 {
-    struct srv_restore restore;
-    struct srv_restore_result result;
-    scene_open_table();
-    srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
-    struct srv_file_reader source = bytes_source(bytes, size, next_window());
-    enum srv_restore_status end = srv_restore_file(
-        &restore, &(struct srv_session_file){.epoch = epoch_of_file, .generation = 1}, &source);
-    srv_file_reader_close(&source);
-    if (end == SRV_RESTORE_OK && !srv_restore_publish(&result, &restore))
-        end = SRV_RESTORE_FULL;
-    srv_restore_fini(&restore);
-    scene_close_table();
-    return end;
-}
-
-static bool refuses_file(const unsigned char *bytes, size_t size)
-{
-    return restore_file(bytes, size) != SRV_RESTORE_OK;
-}
-
-static bool refuses_base(const unsigned char *bytes, size_t size)
-{
-    struct srv_base_size found;
-    struct srv_file_reader source = bytes_source(bytes, size, next_window());
-    bool sound = srv_base_check(&found, &source, 7);
-    srv_file_reader_close(&source);
-    return !sound;
-}
-
-static void damage(bool (*refuses)(const unsigned char *, size_t), unsigned char *bytes,
-                   size_t size, const char *bit_name, const char *length_name)
-{
-    count(!refuses(bytes, size), "the sound one of", size);
-    for (size_t bit = 0; bit < 8 * size; bit++) {
-        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        count(refuses(bytes, size), bit_name, bit);
-        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    for (size_t i = at; i < at + size; i++) {
+        const unsigned char wrong = file->bytes[i] ^ (unsigned char)(1u << i % 8);
+        put(file, i, &wrong, 1);
+        expect(what, i);
+        put(file, i, &file->bytes[i], 1);
     }
-    for (size_t length = 0; length < size; length++) {
-        unsigned char *copy = memcpy(malloc(length + 1), bytes, length);
-        count(refuses(copy, length), length_name, length);
-        free(copy);
+}
+
+/* Damage of a record has to be reported, and the sessions are those at the end of `states`. */
+static void expect_whole(const char *what, size_t place)
+{
+    const struct outcome found = restore_directory(false);
+    count((found.reported || place < SRV_JOURNAL_HEAD) &&
+              found.sum == states.all[states.writes - 1],
+          what, place);
+}
+
+static void damage_copy(const struct scene_file *file)
+{
+    damage_bytes(file, 0, file->size, expect_whole, "in a copy, byte");
+    for (size_t length = 0; length < file->size; length++) {
+        put_whole(file, file->bytes, length);
+        expect_whole("in a copy, length", length);
     }
+    put_whole(file, file->bytes, file->size);
+}
+
+/* Damage of a block has to be reported; a session that is there nevertheless is as it was. */
+static void expect_lost(const char *what, size_t place)
+{
+    const struct outcome found = restore_directory(false);
+    count(found.sound && found.reported, what, place);
+}
+
+/* Lists the bytes of the block in each slot of a file; returns the number of slots up to the last
+ * one. */
+static size_t list_slots(size_t bytes[MOST_SLOTS], const struct scene_file *file)
+{
+    struct srv_manifest_state state;
+    size_t slots = 0;
+    (void)srv_manifest_read(&state, scene.directory, scene.generation, false);
+    for (size_t i = 0; i < state.capacity; i++) {
+        const struct srv_manifest_entry *entry = &state.entries[i];
+        const struct srv_block_place *place = entry->blocks;
+        for (const struct srv_manifest_layer *layer = entry->layers;
+             layer < entry->layers + entry->facts.num_layers; layer++)
+            for (size_t j = 0; j < layer->added; j++, place++) {
+                if (srv_slot_bytes(layer->block_bytes) != file->slot_bytes)
+                    continue;
+                if (place->slot >= MOST_SLOTS)
+                    abort();
+                bytes[place->slot] = layer->block_bytes;
+                slots = place->slot < slots ? slots : (size_t)place->slot + 1;
+            }
+    }
+    srv_manifest_state_fini(&state);
+    return slots;
+}
+
+static void damage_blocks(const struct scene_file *file)
+{
+    size_t used[MOST_SLOTS] = {0}, previous = SIZE_MAX;
+    const size_t slots = list_slots(used, file), bytes = file->slot_bytes;
+    for (size_t slot = 0; slot < slots; slot++) {
+        const size_t at = slot * bytes;
+        damage_bytes(file, at, used[slot], expect_lost, "in a block, byte");
+        if (used[slot] > 0 && previous != SIZE_MAX) {
+            put(file, at, file->bytes + previous, bytes);
+            expect_lost("another block in slot", slot);
+            put(file, at, file->bytes + at, bytes);
+        }
+        previous = used[slot] > 0 ? at : previous;
+    }
+    for (size_t length = 0; length < slots * bytes; length += bytes / 2) {
+        put_whole(file, file->bytes, length);
+        expect_lost("in a file of blocks, length", length);
+    }
+    put_whole(file, file->bytes, file->size);
 }
 
 /* ---- Mutations with the right sums ----------------------------------------------------------- */
@@ -221,10 +333,25 @@ static void scribble(unsigned char *bytes, size_t size)
         bytes[below(size)] = below(2) ? favourites[below(15)] : (unsigned char)below(256);
 }
 
+/* Seals a record that was changed, whose payload follows it; in a manifest a moment's chain is made
+ * right too. */
+static void seal(struct srv_record_head *head, unsigned char *payload, size_t length,
+                 uint64_t *chain)
+{
+    const struct srv_record_part part = {payload, length};
+    const bool is_moment = head->type == SRV_RECORD_MOMENT;
+    if (is_moment && length >= sizeof(struct srv_manifest_moment))
+        memcpy(payload + offsetof(struct srv_manifest_moment, chain), chain, sizeof *chain);
+    srv_record_seal(head, &part, 1);
+    if (is_moment || head->type == SRV_RECORD_SESSION)
+        *chain = srv_manifest_chain(*chain, head);
+}
+
 /* Changes some records, as far as their lengths lead from one to the next, and seals them. */
-static void mutate_journal(unsigned char *bytes, size_t size)
+static void mutate_log(unsigned char *bytes, size_t size)
 {
     struct srv_record_head head;
+    uint64_t chain = 0;
     for (size_t at = SRV_JOURNAL_HEAD; size - at >= sizeof head;) {
         memcpy(&head, bytes + at, sizeof head);
         size_t left = size - at - sizeof head, length = (size_t)head.length;
@@ -234,92 +361,25 @@ static void mutate_journal(unsigned char *bytes, size_t size)
             scribble(bytes + at + sizeof head, length);
         if (below(16) == 0)
             scribble((unsigned char *)&head, offsetof(struct srv_record_head, payload_sum));
-        const struct srv_record_part part = {
-            bytes + at + sizeof head, head.length <= left ? (size_t)head.length & ~(size_t)3 : 0};
-        srv_record_seal(&head, &part, 1);
+        seal(&head, bytes + at + sizeof head,
+             head.length <= left ? (size_t)head.length & ~(size_t)3 : 0, &chain);
         memcpy(bytes + at, &head, sizeof head);
         at += sizeof head + length;
     }
 }
 
-/* Writes the checksum of a session file's contents to its place in the file. */
-static void repair_file(unsigned char *bytes, size_t size)
-{
-    static const char opening[] = "{\"__metadata__\":{\"checksum\":\"";
-    struct attn_safetensors *file = NULL;
-    struct attn_checksum sum;
-    struct attn_error error = {0};
-    const struct attn_safetensors_source source = {bytes, -1, size};
-    if (attn_safetensors_open_source(&file, &source, "state", ATTN_MAX_STATE_HEADER, &error) !=
-        ATTN_OK)
-        return;
-    attn_checksum_init(&sum);
-    for (size_t i = 0; i < 4; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "layers.%zu.%s", i / 2, i % 2 == 0 ? "key" : "value");
-        const struct attn_tensor_entry *entry = attn_safetensors_find(file, name);
-        const void *from;
-        size_t count = entry != NULL ? entry->end - entry->begin : 0;
-        if (entry != NULL &&
-            attn_safetensors_read_bytes(&from, file, entry, 0, count, NULL, &error) == ATTN_OK)
-            attn_checksum_add(&sum, from, count);
-    }
-    size_t n;
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&n, file);
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(notes[i].name, "checksum") == 0)
-            continue;
-        attn_checksum_add(&sum, notes[i].name, strlen(notes[i].name));
-        attn_checksum_add(&sum, "=", 1);
-        attn_checksum_add(&sum, notes[i].value, strlen(notes[i].value));
-        attn_checksum_add(&sum, "\n", 1);
-    }
-    attn_safetensors_close(file);
-    attn_checksum_hex((char *)bytes + 8 + sizeof opening - 1, &sum);
-}
-
-/* Replaces mostly digits by digits, so that the header stays readable. */
-static void mutate_file(unsigned char *bytes, size_t size, size_t header)
-{
-    for (size_t i = 1 + below(3); i > 0; i--) {
-        size_t at = 8 + below(header);
-        if (bytes[at] >= '0' && bytes[at] <= '9')
-            bytes[at] = (unsigned char)('0' + below(10));
-        else if (below(8) == 0)
-            bytes[at] = (unsigned char)(' ' + below(95));
-    }
-    if (below(2) == 0)
-        scribble(bytes + 8 + header, size - 8 - header);
-    repair_file(bytes, size);
-}
-
-/* Mutates a copy of a session's file; whether it is believed. */
-static bool believes_file(const struct scene_file *file)
-{
-    uint64_t header;
-    unsigned char *copy = memcpy(malloc(file->size), file->bytes, file->size);
-    memcpy(&header, copy, sizeof header);
-    mutate_file(copy, file->size, (size_t)header);
-    epoch_of_file = file->epoch;
-    bool believed = restore_file(copy, file->size) == SRV_RESTORE_OK;
-    free(copy);
-    return believed;
-}
-
+/* Changes copies of both files in turn; returns how often they were believed. */
 static size_t mutate(size_t times, const unsigned char *journal, size_t journal_size)
 {
-    bool sound, reported;
+    const struct scene_file *manifest = &scene.copies[0];
     size_t accepted = 0;
-    unsigned char *copy = malloc(journal_size);
+    unsigned char *copy = malloc(journal_size + manifest->size);
     for (size_t i = 0; i < times; i++) {
-        if (i % 2 == 0) {
-            memcpy(copy, journal, journal_size);
-            mutate_journal(copy, journal_size);
-            restore_journal(&sound, &reported, copy, journal_size, false);
-            accepted += !reported;
-        } else {
-            accepted += believes_file(&scene.files[i / 2 % SCENE_FILES]);
-        }
+        const bool is_journal = i % 2 == 0;
+        const size_t size = is_journal ? journal_size : manifest->size;
+        memcpy(copy, is_journal ? journal : manifest->bytes, size);
+        mutate_log(copy, size);
+        accepted += !(is_journal ? restore_journal : restore_manifest)(copy, size, false).reported;
     }
     free(copy);
     return accepted;
@@ -328,21 +388,26 @@ static size_t mutate(size_t times, const unsigned char *journal, size_t journal_
 int main(int argc, char *argv[])
 {
     size_t times = argc > 1 && strcmp(argv[1], "--quick") == 0 ? MUTATIONS_QUICK : MUTATIONS;
-    unsigned char *journal, *base;
-    size_t journal_size, base_size;
+    unsigned char *journal;
+    size_t journal_size;
+    mallopt(M_MMAP_THRESHOLD, 64 << 20); /* what is opened each time comes from the heap */
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
     scene_open();
-    scene_make(&journal, &journal_size, &base, &base_size);
-    walk(journal, journal_size);
-    damage_journal(journal, journal_size);
-    for (size_t i = 0; i < SCENE_FILES; i++) {
-        epoch_of_file = scene.files[i].epoch;
-        damage(refuses_file, scene.files[i].bytes, scene.files[i].size, "in a session's file, bit",
-               "in a session's file, length");
-    }
-    damage(refuses_base, base, base_size, "in a base, bit", "in a base, length");
+    scene_make(&journal, &journal_size);
+    const struct scene_file *manifest = &scene.copies[0];
+    walk(restore_journal, journal, journal_size, 1);
+    damage_log(restore_journal, journal, journal_size, "in the journal, bit",
+               "in the journal, length");
+    walk(restore_manifest, manifest->bytes, manifest->size, scene.generation);
+    damage_log(restore_manifest, manifest->bytes, manifest->size, "in the manifest, bit",
+               "in the manifest, length");
+    restore_manifest(manifest->bytes, manifest->size, false);
+    damage_copy(&scene.copies[0]);
+    damage_copy(&scene.copies[1]);
+    for (size_t i = 0; i < scene.num_blocks; i++)
+        damage_blocks(&scene.blocks[i]);
     size_t accepted = mutate(times, journal, journal_size);
     free(journal);
-    free(base);
     scene_close();
     const struct verdict_condition conditions[] = {VERDICT(missed == 0), VERDICT(accepted > 0),
                                                    VERDICT(accepted < times)};

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/checksum.h"
@@ -81,22 +80,28 @@ void scene_open(void)
     need(srv_models_open(&scene.app.models, config, message, sizeof message) &&
              srv_models_load(&scene.app.models, scene.app.pool, message, sizeof message),
          message);
-    snprintf(scene.directory, sizeof scene.directory, "/tmp/attnd-corrupt-XXXXXX");
-    need(mkdtemp(scene.directory) != NULL, "a directory");
+    /* In memory where that is there: each damage is written and read. */
+    snprintf(scene.path, sizeof scene.path, "%s/attnd-corrupt-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    need(mkdtemp(scene.path) != NULL, "a directory");
 }
 
-static void remove_files(void)
+static void close_file(struct scene_file *file)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", scene.directory);
-    need(system(command) == 0, command);
+    free(file->bytes);
+    close(file->fd);
 }
 
 void scene_close(void)
 {
-    remove_files();
-    for (size_t i = 0; i < SCENE_FILES; i++)
-        free(scene.files[i].bytes);
+    char command[128];
+    close_file(&scene.copies[0]);
+    close_file(&scene.copies[1]);
+    for (size_t i = 0; i < scene.num_blocks; i++)
+        close_file(&scene.blocks[i]);
+    close(scene.directory);
+    snprintf(command, sizeof command, "rm -rf %s", scene.path);
+    need(system(command) == 0, command);
     srv_models_close(&scene.app.models);
     attn_cache_pool_free(scene.app.pool);
     attn_engine_close(scene.app.engine);
@@ -151,7 +156,7 @@ static bool record(void *context, const struct attn_appended list[], size_t coun
     return count == 1 && srv_store_steps(scene.app.store, &step, 1, &cause) == SRV_OK;
 }
 
-/* Makes a step of n rows, as the engine owner does. */
+/* Makes a step of n rows, as the engine thread does. */
 static void step(struct srv_session *session, size_t layer, size_t n)
 {
     float rows[8 * WIDTH];
@@ -301,9 +306,6 @@ static void record_all_kinds(void)
     struct srv_session *encoded = create_encoded("e");
     record_import(encoded, fork);
     truncate_to(reading, 1);
-    const struct srv_session *const kept[SCENE_FILES] = {a, latent, reading};
-    for (size_t i = 0; i < SCENE_FILES; i++)
-        scene.files[i].epoch = kept[i]->epoch;
     srv_session_put(latent);
     srv_session_put(reading);
     srv_session_put(encoded);
@@ -314,19 +316,50 @@ static void record_all_kinds(void)
     srv_session_put(import);
 }
 
-static void read_file(unsigned char **out, size_t *size, enum srv_file_kind kind,
-                      uint64_t generation, uint64_t epoch)
+/* Steps, truncates and deletes sessions that a manifest has. */
+static void change_some(void)
 {
-    struct srv_file file;
-    struct srv_file_reader source;
-    int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
-    srv_file_name(&file, kind, generation, epoch);
-    need(srv_file_reader_open(&source, directory, file.name), file.name);
-    *size = source.size;
-    *out = malloc(*size);
-    need(srv_file_reader_read(*out, &source, 0, *size), file.name);
-    srv_file_reader_close(&source);
-    close(directory);
+    struct srv_error error = {0};
+    struct srv_session *a = srv_session_get(scene.app.sessions, NULL, "a");
+    struct srv_session *latent = srv_session_get(scene.app.sessions, NULL, "l");
+    struct srv_session *weightless = srv_session_get(scene.app.sessions, NULL, "w");
+    need(a != NULL && latent != NULL && weightless != NULL, "sessions");
+    step(a, 0, 2);
+    truncate_to(latent, 1);
+    need(srv_store_delete(scene.app.store, weightless, &error) == SRV_OK, error.message);
+    need(srv_session_remove(scene.app.sessions, weightless), "a session");
+    srv_session_put(a);
+    srv_session_put(latent);
+    srv_session_put(weightless);
+}
+
+static void open_file(struct scene_file *out, const char *name)
+{
+    out->fd = openat(scene.directory, name, O_RDWR | O_CLOEXEC);
+    need(out->fd >= 0, name);
+    out->size = (size_t)lseek(out->fd, 0, SEEK_END);
+    out->bytes = malloc(out->size);
+    need(pread(out->fd, out->bytes, out->size, 0) == (ssize_t)out->size, name);
+}
+
+static void open_files(void)
+{
+    struct srv_file *files;
+    size_t count;
+    need(srv_files_list(&files, &count, scene.directory), "a list of files");
+    for (size_t i = 0; i < count; i++) {
+        if (files[i].kind == SRV_FILE_MANIFEST || files[i].kind == SRV_FILE_COPY)
+            open_file(&scene.copies[files[i].kind == SRV_FILE_COPY], files[i].name);
+        if (files[i].kind == SRV_FILE_MANIFEST)
+            scene.generation = files[i].generation;
+        if (files[i].kind != SRV_FILE_BLOCKS)
+            continue;
+        need(scene.num_blocks < SCENE_BLOCKS, "fewer files of blocks");
+        open_file(&scene.blocks[scene.num_blocks], files[i].name);
+        scene.blocks[scene.num_blocks++].slot_bytes = files[i].slot_bytes;
+    }
+    free(files);
+    need(scene.copies[0].size == scene.copies[1].size && scene.num_blocks > 0, "a manifest");
 }
 
 /* Opens a store and loads its directory. */
@@ -337,7 +370,7 @@ static void open_store(enum srv_durability durability)
     const struct srv_store_context context = {
         .durability = durability,
         .journal_bytes = (size_t)1 << 30,
-        .state_dir = scene.directory,
+        .state_dir = scene.path,
         .max_sessions = MAX_SESSIONS,
         .sessions = scene.app.sessions,
         .models = &scene.app.models,
@@ -357,30 +390,22 @@ static void close_store(void)
     scene_close_table();
 }
 
-void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **base,
-                size_t *base_size)
+void scene_make(unsigned char **journal, size_t *journal_size)
 {
+    struct srv_file name;
+    struct scene_file file;
+    scene.directory = open(scene.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    need(scene.directory >= 0, scene.path);
     open_store(SRV_DURABLE_JOURNAL);
     record_all_kinds();
     close_store();
-    read_file(journal, journal_size, SRV_FILE_JOURNAL, 1, 0);
-    open_store(SRV_DURABLE_SNAPSHOT); /* writes session files of generation 2 from the journal */
-    close_store();                    /* and a base of generation 3 */
-    for (struct scene_file *file = scene.files; file < scene.files + SCENE_FILES; file++)
-        read_file(&file->bytes, &file->size, SRV_FILE_SESSION, 2, file->epoch);
-    remove_files();
-    const struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
-    const struct srv_share share = {.session = 4, .parent = 1, .layer = 1, .blocks = 2};
-    struct {
-        struct srv_base_session session;
-        struct srv_base_layer layers[2];
-    } first = {{.create = {.ttl_s = 1, .id = "a"}, .num_layers = 2}, {{.length = 3}, {.rows = 1}}};
-    struct srv_base_session second = {.create = {.ttl_s = 2, .id = "b"}};
-    struct srv_base_session *const descriptions[] = {&first.session, &second};
-    const struct srv_base both = {7, 9, entries, &share, 2, 1, descriptions};
-    need(mkdir(scene.directory, 0700) == 0, "a directory");
-    int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
-    need(srv_base_write(directory, &both), "a base");
-    close(directory);
-    read_file(base, base_size, SRV_FILE_BASE, 7, 0);
+    srv_file_name(&name, SRV_FILE_JOURNAL, 1);
+    open_file(&file, name.name);
+    close(file.fd);
+    *journal = file.bytes;
+    *journal_size = file.size;
+    open_store(SRV_DURABLE_SNAPSHOT); /* writes the journal's sessions as the first section */
+    change_some();
+    close_store(); /* and the second one */
+    open_files();
 }

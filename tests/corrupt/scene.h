@@ -6,20 +6,24 @@
 #include "app.h"
 
 #define MAX_SESSIONS 16
+#define SCENE_BLOCKS 4 /* files of blocks, at most */
 
-/* A session's file as the store writes it: of a model whose window forgets, of latent attention,
- * and of one with a layer that reads another's keys and values. */
-#define SCENE_FILES 3
+/* A file of the directory. */
 struct scene_file {
-    unsigned char *bytes; /* [size] */
+    unsigned char *bytes; /* [size], as the store wrote them */
     size_t size;
-    uint64_t epoch; /* of the session */
+    size_t slot_bytes; /* of a file of blocks */
+    int fd;
 };
 
 struct scene {
     struct srv_app app;
-    char directory[64];
-    struct scene_file files[SCENE_FILES]; /* that scene_make makes */
+    char path[64];
+    int directory;                          /* of the store; -1 before scene_make */
+    uint64_t generation;                    /* of the manifest */
+    struct scene_file copies[2];            /* of the manifest */
+    struct scene_file blocks[SCENE_BLOCKS]; /* [num_blocks] */
+    size_t num_blocks;
 };
 extern struct scene scene;
 
@@ -33,9 +37,8 @@ void scene_close_table(void);
 /* A checksum of all that a session is. */
 uint64_t scene_state_of(const struct srv_session *session);
 
-/* Makes scene.files, and the bytes of a journal with every kind of record and of a base of
- * generation 7 that has shares; the caller frees these two. */
-void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **base,
-                size_t *base_size);
+/* Makes a directory with a manifest of two sections and its blocks, and the bytes of a journal with
+ * every kind of record, which the caller frees. */
+void scene_make(unsigned char **journal, size_t *journal_size);
 
 #endif

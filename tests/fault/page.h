@@ -18,11 +18,11 @@ enum fault_kind {
     FAULT_OPEN,      /* opening files and directories */
     FAULT_WRITE,     /* writes of which nothing is written */
     FAULT_SHORT,     /* the same calls: half is written, then nothing more */
-    FAULT_SYNC,      /* fsync, fdatasync, syncfs */
+    FAULT_SYNC,      /* fsync, fdatasync */
     FAULT_RENAME,
     FAULT_ACCEPT,
     FAULT_THREAD,
-    FAULT_OTHER, /* read, mmap, ftruncate, posix_fallocate, eventfd, socket, dup, mkdir, flock */
+    FAULT_OTHER, /* read, mmap, ftruncate, fallocate, eventfd, socket, dup, mkdir, flock */
     FAULT_KINDS
 };
 

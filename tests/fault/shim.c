@@ -180,7 +180,6 @@ ssize_t REAL(write)(int, const void *, size_t);
 ssize_t REAL(pwrite)(int, const void *, size_t, off_t);
 int REAL(fsync)(int);
 int REAL(fdatasync)(int);
-int REAL(syncfs)(int);
 int REAL(renameat)(int, const char *, int, const char *);
 
 static mode_t mode_of(int flags, va_list arguments)
@@ -265,8 +264,6 @@ int WRAP(fsync)(int fd) { return refuses(FAULT_SYNC, EIO, CALLER) ? -1 : REAL(fs
 
 int WRAP(fdatasync)(int fd) { return refuses(FAULT_SYNC, EIO, CALLER) ? -1 : REAL(fdatasync)(fd); }
 
-int WRAP(syncfs)(int fd) { return refuses(FAULT_SYNC, EIO, CALLER) ? -1 : REAL(syncfs)(fd); }
-
 int WRAP(renameat)(int from, const char *old, int to, const char *new)
 {
     return refuses(FAULT_RENAME, EIO, CALLER) ? -1 : REAL(renameat)(from, old, to, new);
@@ -277,6 +274,7 @@ int WRAP(renameat)(int from, const char *old, int to, const char *new)
 int REAL(pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int REAL(ftruncate)(int, off_t);
 int REAL(posix_fallocate)(int, off_t, off_t);
+int REAL(fallocate)(int, int, off_t, off_t);
 int REAL(eventfd)(unsigned, int);
 int REAL(socket)(int, int, int);
 int REAL(dup)(int);
@@ -305,6 +303,11 @@ int WRAP(ftruncate)(int fd, off_t size)
 int WRAP(posix_fallocate)(int fd, off_t from, off_t size)
 {
     return fails(FAULT_OTHER, CALLER) ? ENOSPC : REAL(posix_fallocate)(fd, from, size);
+}
+
+int WRAP(fallocate)(int fd, int mode, off_t from, off_t size)
+{
+    return refuses(FAULT_OTHER, ENOSPC, CALLER) ? -1 : REAL(fallocate)(fd, mode, from, size);
 }
 
 int WRAP(eventfd)(unsigned value, int flags)

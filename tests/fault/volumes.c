@@ -1,7 +1,7 @@
 /* volumes.c: a daemon on file systems in image files, mounted in a mount namespace of our own.
  *
- * A case saves sessions, changes one, and has the file system fail while the next snapshot is
- * written.  The daemon must go on serving with the same bits, refuse changes with
+ * A case saves a session, appends as much again, and has the file system fail while the next
+ * snapshot is written.  The daemon must go on serving with the same bits, refuse changes with
  * insufficient_storage alone, log the path and the reason, and try the snapshot again; and once the
  * file system is well, after SIGKILL and a start, every session must be what it was last saved as.
  * A start on a full file system must serve, too.  Of a frozen one /readyz must tell. */
@@ -28,9 +28,10 @@
 #include "tensors.h"
 
 #define WIDTH 512
-#define ROWS 512      /* of a prefill: 2 MiB of keys and values */
-#define PREFILLS 3    /* of the session whose file is hit */
-#define AFTER_KIB 200 /* room beside the file that btrfs is left with */
+#define ROWS 512 /* of a prefill: 2 MiB of keys and values */
+#define ROW_BYTES (2 * WIDTH * sizeof(float))
+#define PREFILLS 3    /* of the session before it is saved, and before the file system fails */
+#define AFTER_KIB 200 /* room beside the new blocks that btrfs is left with */
 #define WAIT_MS 20000
 #define SHUT_DOWN _IOR('X', 125, uint32_t) /* XFS_IOC_GOINGDOWN and EXT4_IOC_SHUTDOWN */
 #define NO_FLUSH 2
@@ -39,9 +40,9 @@
     "\"memory_limit\":\"2GiB\",\"snapshot_interval_s\":0,\"models\":[{\"name\":\"wide\","       \
     "\"random\":{\"hidden_size\":512,\"num_attention_heads\":4,\"is_causal\":true,\"seed\":7}}]}"
 
-enum failure { ROOM_FOR_ONE, FULL, SHUTDOWN, READ_ONLY, FROZEN };
+enum failure { ROOM_FOR_BLOCKS, FULL, SHUTDOWN, READ_ONLY, FROZEN };
 
-static const char *const failures[] = {"room for one file", "full", "shut down", "read-only",
+static const char *const failures[] = {"room for the blocks", "full", "shut down", "read-only",
                                        "frozen"};
 
 static const struct volume {
@@ -50,8 +51,8 @@ static const struct volume {
     const char *durability;
     bool quick;
 } volumes[] = {
-    {"btrfs", "128M", "loop", ROOM_FOR_ONE, "snapshot", true},
-    {"btrfs", "128M", "loop", ROOM_FOR_ONE, "journal", false},
+    {"btrfs", "128M", "loop", ROOM_FOR_BLOCKS, "snapshot", true},
+    {"btrfs", "128M", "loop", ROOM_FOR_BLOCKS, "journal", false},
     {"btrfs", "128M", "loop", FULL, "snapshot", false},
     {"btrfs", "128M", "loop", FULL, "journal", false},
     {"xfs", "320M", "loop", FULL, "snapshot", false},
@@ -201,6 +202,12 @@ static long send_rows(const char *path, const char *id, size_t rows, const char 
     return status;
 }
 
+static void prefill(const char *extra)
+{
+    for (int i = 0; i < PREFILLS; i++)
+        (void)send_rows("/attend", "base", ROWS, i == 0 ? extra : "", NULL);
+}
+
 static char *next_bits(void)
 {
     char *bits = NULL;
@@ -262,38 +269,35 @@ static void expect_bits(const char *expected, const char *when)
 
 /* ---- A case ---------------------------------------------------------------------------------- */
 
-/* Bytes of the session's file, which a snapshot has written. */
-static uint64_t file_bytes(void)
+/* When the newest block was written; 0: none was. */
+static int64_t written_at(void)
 {
-    char command[256], text[32] = "";
-    snprintf(command, sizeof command, "stat -c %%s %s/*.session | sort -n | tail -1", run.state);
-    FILE *pipe = popen(command, "r");
-    ck_assert(pipe != NULL && fgets(text, sizeof text, pipe) != NULL);
-    pclose(pipe);
-    return strtoull(text, NULL, 10);
-}
-
-static bool is_being_written(void)
-{
-    bool found = false;
+    int64_t newest = 0;
     DIR *directory = opendir(run.state);
-    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
-        found = found || strstr(entry->d_name, ".session.new") != NULL;
+    for (const struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        struct stat facts;
+        if (strstr(entry->d_name, ".blocks") == NULL ||
+            fstatat(dirfd(directory), entry->d_name, &facts, 0) != 0)
+            continue;
+        const int64_t time_ns = facts.st_mtim.tv_sec * INT64_C(1000000000) + facts.st_mtim.tv_nsec;
+        newest = time_ns > newest ? time_ns : newest;
+    }
     if (directory != NULL)
         closedir(directory);
-    return found;
+    return newest;
 }
 
 /* Has the file system fail, and a snapshot meet that.  False where it cannot be had here. */
 static bool strike(void)
 {
     const enum failure failure = run.volume->failure;
-    if (failure == ROOM_FOR_ONE)
-        fill(file_bytes() + AFTER_KIB * 1024);
+    const int64_t before = written_at();
+    if (failure == ROOM_FOR_BLOCKS)
+        fill(PREFILLS * ROWS * ROW_BYTES + AFTER_KIB * 1024);
     if (failure == FULL)
         fill(0);
     ask_for_snapshot();
-    for (unsigned waited = 0; failure >= SHUTDOWN && !is_being_written() && waited < WAIT_MS;
+    for (unsigned waited = 0; failure >= SHUTDOWN && written_at() == before && waited < WAIT_MS * 5;
          waited++)
         usleep(200);
     if (failure == SHUTDOWN)
@@ -314,7 +318,7 @@ static void expect_log(void)
 /* While the file system fails: snapshots are tried again, and the daemon serves on. */
 static void check_failing(double made, double failed)
 {
-    if (run.volume->failure == ROOM_FOR_ONE) {
+    if (run.volume->failure == ROOM_FOR_BLOCKS) {
         for (unsigned waited = 0; count("attnd_snapshots_total") == made &&
                                   count("attnd_snapshots_failed_total") == failed;
              waited += 10)
@@ -425,10 +429,10 @@ static void play_frozen(void)
 static void play(void)
 {
     start();
-    for (int i = 0; i < PREFILLS; i++)
-        (void)send_rows("/attend", "base", ROWS, i == 0 ? ",\"start\":true" : "", NULL);
+    prefill(",\"start\":true");
     run.bits = next_bits();
     save();
+    prefill("");
     (void)change();
     if (run.volume->failure == FROZEN) {
         play_frozen();

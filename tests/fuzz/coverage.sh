@@ -12,7 +12,7 @@ LEAST=95
 parsers='wire/json base/number wire/call wire/tensor_json wire/tensor_binary wire/tensor_object
          wire/v2_request wire/document http/route_match http/guard
          config/config config/models config/options store/record store/replay
-         store/restore base/text_file config/keys files/safetensors files/json_members
+         store/restore store/manifest_read base/text_file config/keys files/safetensors files/json_members
          layers/checkpoint states/import families/config families/family families/spec
          families/rope'
 
@@ -48,7 +48,7 @@ for parser in $parsers; do
         awk -v name="$parser.c" '/^ *-: *0:Source:/ { mine = index($0, "/" name) } mine')
     missed=$(grep -cE '^ *#####:' <<<"$text" || true)
     lines=$(grep -cE '^ *([0-9]+\*?|#####):' <<<"$text" || true)
-    grep -E '^ *#####:' <<<"$text" | sed "s/^ *#####: */$parser.c:/" >>"$out/missed.txt" || true
+    grep -E '^ *#####:' <<<"$text" | sed "s|^ *#####: *|$parser.c:|" >>"$out/missed.txt" || true
     printf 'fuzz-coverage: %-16s %5d of %5d lines\n' "$parser.c" $((lines - missed)) "$lines"
     reached=$((reached + lines - missed))
     all=$((all + lines))

@@ -8,7 +8,8 @@ static void resolve(const struct attn_family *family, const char *stack, const c
     struct attn_config *config = malloc(sizeof *config);
     struct attn_error error = {0};
     FUZZ_EXPECT(config != NULL);
-    enum attn_status status = attn_config_read(config, family, stack, text, length, &error);
+    enum attn_status status = attn_config_read(
+        config, &(struct attn_config_options){family, stack, NULL}, text, length, &error);
     FUZZ_EXPECT(status == error.status && (status == ATTN_OK) == (error.message[0] == '\0'));
     for (size_t i = 0; status == ATTN_OK && i < config->num_layers && i < 4; i++) {
         struct attn_layer_spec spec;

@@ -97,14 +97,15 @@ static void make_archive(struct archive *out, struct fuzz_input *in)
     put_number(out, 0, 2);
 }
 
-static void read_array(struct attn_npz *npz, const char *name)
+static bool read_array(void *context, const char *name)
 {
+    struct attn_npz *npz = context;
     struct attn_error error = {0};
     const struct attn_tensor_entry *entry;
     static float out[4096];
     if (attn_npz_find(&entry, npz, name, &error) != ATTN_OK) {
         FUZZ_EXPECT(entry == NULL && error.message[0] != '\0');
-        return;
+        return true;
     }
     FUZZ_EXPECT(entry != NULL && entry->dtype->readable && entry->begin <= entry->end);
     size_t count = 1;
@@ -120,6 +121,7 @@ static void read_array(struct attn_npz *npz, const char *name)
         for (size_t j = 0; status == ATTN_OK && j < parts[i][1]; j++)
             FUZZ_EXPECT(out[j] - out[j] == 0);
     }
+    return true;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -140,8 +142,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(name, sizeof name, "%d", file);
     enum attn_status status = attn_npz_open(&npz, directory, name, &error);
     FUZZ_EXPECT((status == ATTN_OK) == (npz != NULL) && status == error.status);
-    for (size_t i = 0; npz != NULL && i < attn_npz_count(npz) && i < 2 * MEMBERS; i++)
-        read_array(npz, attn_npz_name(npz, i));
+    if (npz != NULL)
+        attn_npz_visit(npz, "", read_array, npz);
     attn_npz_close(npz);
     close(directory);
     close(file);

@@ -1,4 +1,4 @@
-/* state_file.h: exported sessions and session files from the bytes of an input.
+/* state_file.h: exported sessions from the bytes of an input.
  *
  * The input is the header's text up to a NUL, followed by the data.  The header's length is put
  * before it and, if asked for, fingerprint and checksum are made right, so that the code after
@@ -36,7 +36,7 @@ static inline void state_repair_sum(char *bytes, size_t size, size_t header)
         return;
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, bytes + STATE_PREFIX + header, size - STATE_PREFIX - header);
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, file);
+    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, file);
     for (size_t i = 0; i < count; i++)
         if (strcmp(notes[i].name, "checksum") != 0)
             attn_cache_file_sum_note(&sum, notes[i].name, notes[i].value);

@@ -149,6 +149,27 @@ long call_status(struct client *client, const char *id)
     return status;
 }
 
+static json_int_t base_of(struct client *client)
+{
+    struct answer answer = client_get(client, "/snapshot");
+    expect_answer(&answer, 200, NULL, "GET /snapshot");
+    json_int_t base = answer_integer(&answer, "base");
+    answer_free(&answer);
+    return base;
+}
+
+void call_snapshot(struct client *client)
+{
+    struct answer asked = client_post(client, "/snapshot", NULL);
+    expect_answer(&asked, 202, NULL, "POST /snapshot");
+    const json_int_t before = answer_integer(&asked, "generation");
+    for (unsigned waited = 0; base_of(client) <= before; waited += 10) {
+        ck_assert_uint_lt(waited, 60000);
+        pause_ms(10);
+    }
+    answer_free(&asked);
+}
+
 /* The sum of the samples; *found is their number. */
 static double sum_samples(size_t *found, struct client *client, const char *sample)
 {

@@ -41,6 +41,9 @@ void call_fork(struct client *client, const char *parent, const char *id, const 
 size_t call_length(struct client *client, const char *id, size_t layer);
 long call_status(struct client *client, const char *id);
 
+/* Asks for a snapshot, and waits until it is written and what it replaces is removed. */
+void call_snapshot(struct client *client);
+
 /* Returns the value of a metric's sample, named with its labels as in /metrics, or the sum of the
  * samples of a name without labels; fails where there is none. */
 double call_metric(struct client *client, const char *sample);

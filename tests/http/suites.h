@@ -19,6 +19,7 @@
     X(places)              \
     X(promises)            \
     X(durability)          \
+    X(blocks)              \
     X(limits)              \
     X(lifecycle)           \
     X(coding)              \

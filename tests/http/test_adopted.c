@@ -245,22 +245,12 @@ START_TEST(test_adopted_sessions_are_saved_at_the_end_and_by_snapshots)
     make_others(ids);
     start("a", "bc");
     decode(&client, ids[0], 5, 6);
-    struct answer before = client_post(&client, "/snapshot", "");
-    expect_answer(&before, 202, NULL, "snapshot");
-    json_int_t generation = answer_integer(&before, "generation"), base = 0;
-    for (unsigned waited = 0; base <= generation; waited += 10) {
-        struct answer now = client_get(&client, "/snapshot");
-        base = answer_integer(&now, "base");
-        answer_free(&now);
-        ck_assert_uint_lt(waited, 20000);
-        pause_ms(10);
-    }
-    answer_free(&before);
+    call_snapshot(&client);
     decode(&client, ids[1], 5, 6);
     serve_kill(); /* what follows the snapshot is gone */
     for (const char *name = "abc"; *name != '\0'; name++) {
         snprintf(directory, sizeof directory, "%s/%c", root, *name);
-        ck_assert_uint_ge(state_files_find(path, directory, ".base"), 1);
+        ck_assert_uint_ge(state_files_find(path, directory, ".manifest"), 1);
     }
     start("b", "");
     ck_assert_uint_eq(call_length(&client, ids[0], 0), 6);

@@ -123,20 +123,22 @@ static void import_as(const char *id, const struct answer *file)
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-/* Makes sessions in every way, ends the daemon with `end`, and expects the sessions as they
- * were. */
-static void check_restart(void (*end)(void))
+/* Makes sessions in every way, with a snapshot in between or without, ends the daemon with `end`,
+ * and expects the sessions as they were. */
+static void check_restart(void (*end)(void), bool snapshot)
 {
     start();
     json_int_t epoch = call_create(&client, "whole", ",\"max_length\":200,\"ttl_s\":500");
     steps("whole", 0, 70);
     struct answer prefilled = call_prefill(&client, "pre", 50, 30, ",\"start\":true");
     expect_answer(&prefilled, 200, NULL, "prefill");
+    call_create(&client, "deleted", "");
+    if (snapshot)
+        call_snapshot(&client);
     expect_change("whole", "fork", "{\"session_id\":\"fork\",\"length\":66}", 201, NULL);
     expect_change("pre", "truncate", "{\"length\":11}", 200, NULL);
     struct answer file = client_get(&client, "/sessions/whole/state");
     import_as("import", &file);
-    call_create(&client, "deleted", "");
     call_delete(&client, "deleted");
     struct answer made = create_with_key("-once"); /* no session id may begin so */
     expect_answer(&made, 201, NULL, "create");
@@ -174,14 +176,20 @@ START_TEST(test_journal_brings_every_session_back_after_sigkill)
 {
     static const char *const syncs[] = {"os", "everysec", "always"};
     journal_fsync = syncs[_i];
-    check_restart(serve_kill);
+    check_restart(serve_kill, false);
+}
+END_TEST
+
+START_TEST(test_snapshot_and_the_journal_after_it_bring_every_session_back)
+{
+    check_restart(_i == 0 ? serve_kill : stop, true);
 }
 END_TEST
 
 START_TEST(test_journal_and_snapshot_bring_every_session_back_after_sigterm)
 {
     durability = _i == 0 ? "journal" : "snapshot";
-    check_restart(stop);
+    check_restart(stop, false);
 }
 END_TEST
 
@@ -204,7 +212,7 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
     }
     char *a = call_next_bits(&client, "a"), *b = call_next_bits(&client, "b");
     serve_kill();
-    ck_assert_uint_ge(state_files_find(path, directory, ".base"),
+    ck_assert_uint_ge(state_files_find(path, directory, ".manifest"),
                       1); /* two, if killed before it removed one */
     start();
     expect_bits("a", a);
@@ -214,25 +222,6 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
 }
 END_TEST
 
-/* Asks for a snapshot, and waits until it is whole and what it replaces is removed. */
-static void make_snapshot(void)
-{
-    char path[320];
-    struct answer asked = client_post(&client, "/snapshot", NULL);
-    expect_answer(&asked, 202, NULL, "snapshot");
-    json_int_t before = answer_integer(&asked, "generation"), base = 0;
-    for (unsigned waited = 0; base <= before || state_files_find(path, directory, ".journal") > 1;
-         waited++) {
-        struct answer now = client_get(&client, "/snapshot");
-        expect_answer(&now, 200, NULL, "snapshot");
-        base = answer_integer(&now, "base");
-        answer_free(&now);
-        ck_assert_uint_lt(waited, 500);
-        pause_ms(20);
-    }
-    answer_free(&asked);
-}
-
 START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
 {
     durability = "snapshot";
@@ -240,7 +229,7 @@ START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
     call_create(&client, "kept", "");
     steps("kept", 0, 5);
     char *kept = call_next_bits(&client, "kept");
-    make_snapshot();
+    call_snapshot(&client);
     steps("kept", 5, 9);
     serve_kill();
     start();
@@ -401,39 +390,6 @@ START_TEST(test_files_that_are_removed_in_use_are_written_anew)
 }
 END_TEST
 
-START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
-{
-    char path[320], name[64];
-    durability = "snapshot";
-    start();
-    call_create(&client, "a", "");
-    call_create(&client, "b", "");
-    steps("a", 0, 3);
-    steps("b", 0, 4);
-    stop();
-    ck_assert_uint_eq(state_files_find(path, directory, ".session"), 2);
-    state_files_flip(path, 400);
-    start();
-    await_metric("attnd_sessions_restoring", 0);
-    bool has_a = call_status(&client, "a") == 200;
-    snprintf(name, sizeof name, "%s", has_a ? "a" : "b");
-    ck_assert_uint_eq(call_length(&client, name, 0), has_a ? 3 : 4);
-    ck_assert_int_eq(call_status(&client, has_a ? "b" : "a"), 404);
-    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 1);
-    ck_assert_double_eq(call_metric(&client, "attnd_sessions_lost_total"), 1);
-    ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 1);
-    expect_logged("will be set aside");
-    await_metric("attnd_snapshots_total", 1);
-    ck_assert_uint_eq(state_files_find(path, directory, ".damaged"), 1);
-    stop();
-    start(); /* the damage is reported once */
-    await_metric("attnd_sessions_restoring", 0);
-    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
-    ck_assert_int_eq(call_status(&client, name), 200);
-    stop();
-}
-END_TEST
-
 /* Replaces a file by a link, which the daemon does not follow, so that a sound file cannot be read;
  * and expects that the start is refused. */
 static void expect_unreadable(const char *end)
@@ -462,34 +418,17 @@ START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
     start();
     call_create(&client, "a", "");
     steps("a", 0, 3);
-    make_snapshot();
+    call_snapshot(&client);
     steps("a", 3, 5);
     char *bits = call_next_bits(&client, "a");
     serve_kill();
-    expect_unreadable(".base");
-    expect_unreadable(".session");
+    expect_unreadable(".manifest");
+    expect_unreadable(".copy");
+    expect_unreadable(".blocks");
     expect_unreadable(".journal");
     ck_assert_uint_eq(state_files_find(path, directory, ".damaged"), 0);
     start();
     expect_bits("a", bits);
-    stop();
-}
-END_TEST
-
-/* Without a base, the session files say which sessions there are. */
-START_TEST(test_damaged_base_is_set_aside_and_sessions_load)
-{
-    char path[320];
-    durability = "snapshot";
-    start();
-    call_create(&client, "a", "");
-    steps("a", 0, 3);
-    stop();
-    ck_assert_uint_eq(state_files_find(path, directory, ".base"), 1);
-    state_files_flip(path, 20);
-    start();
-    ck_assert_uint_eq(call_length(&client, "a", 0), 3);
-    ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 1);
     stop();
 }
 END_TEST
@@ -603,13 +542,15 @@ START_TEST(test_start_that_is_refused_touches_nothing)
         call_create(&client, id, "");
         steps(id, 0, 3);
     }
-    make_snapshot();
+    call_snapshot(&client);
     steps("a", 3, 4);
     steps("b", 3, 4);
     steps("c", 3, 4);
     serve_kill();
-    ck_assert_uint_eq(state_files_find(name, directory, ".session"), 3);
+    ck_assert_uint_eq(state_files_find(name, directory, ".blocks"), 1);
     state_files_flip(name, 400);
+    ck_assert_uint_eq(state_files_find(name, directory, ".copy"), 1);
+    ck_assert_int_eq(unlink(name), 0);
     snprintf(unfinished, sizeof unfinished, "%s/some.new", directory);
     close(open(unfinished, O_WRONLY | O_CREAT, 0600));
     ck_assert_uint_eq(state_files_find(name, directory, ".journal"), 1);
@@ -631,8 +572,7 @@ START_TEST(test_start_that_is_refused_touches_nothing)
     start();
     expect_logged("cut off");
     await_metric("attnd_snapshots_total", 1);
-    /* The damaged file, and those that the start has replaced. */
-    ck_assert_uint_ge(state_files_find(name, directory, ".session.damaged"), 1);
+    ck_assert_uint_eq(state_files_find(name, directory, ".manifest.damaged"), 1);
     ck_assert_int_ne(access(unfinished, F_OK), 0);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 2);
     stop();
@@ -657,6 +597,8 @@ Suite *suite_durability(void)
     Suite *suite = suite_create("durability");
     TCase *tests = suite_cases(suite, "durability", set_up, tear_down, 0);
     tcase_add_loop_test(tests, test_journal_brings_every_session_back_after_sigkill, 0, 3);
+    tcase_add_loop_test(tests, test_snapshot_and_the_journal_after_it_bring_every_session_back, 0,
+                        2);
     tcase_add_loop_test(tests, test_journal_and_snapshot_bring_every_session_back_after_sigterm, 0,
                         2);
     tcase_add_test(tests, test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigkill);
@@ -667,8 +609,6 @@ Suite *suite_durability(void)
     tcase_add_test(tests, test_full_disk_refuses_what_would_be_lost_and_changes_nothing);
     tcase_add_loop_test(tests, test_second_daemon_on_one_directory_refuses_to_start, 0, 2);
     tcase_add_test(tests, test_files_that_are_removed_in_use_are_written_anew);
-    tcase_add_test(tests, test_damaged_session_file_is_set_aside_and_the_others_load);
-    tcase_add_test(tests, test_damaged_base_is_set_aside_and_sessions_load);
     tcase_add_test(tests, test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone);
     tcase_add_test(tests, test_damage_in_a_journal_costs_the_session_that_it_hits);
     tcase_add_test(tests, test_torn_tail_of_a_journal_is_removed);

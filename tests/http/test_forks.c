@@ -41,30 +41,11 @@ static void fork_of(const char *parent, const char *id, size_t length)
     call_fork(&client, parent, id, extra);
 }
 
-static json_int_t snapshot_number(const char *name)
-{
-    struct answer now = client_get(&client, "/snapshot");
-    expect_answer(&now, 200, NULL, "snapshot");
-    json_int_t number = answer_integer(&now, name);
-    answer_free(&now);
-    return number;
-}
-
-static void make_snapshot(void)
-{
-    struct answer asked = client_post(&client, "/snapshot", NULL);
-    expect_answer(&asked, 202, NULL, "snapshot");
-    json_int_t before = answer_integer(&asked, "generation");
-    answer_free(&asked);
-    for (unsigned waited = 0; snapshot_number("base") <= before; waited++) {
-        ck_assert_uint_lt(waited, 1000);
-        pause_ms(20);
-    }
-}
-
 /* ---- Many ------------------------------------------------------------------------------------ */
 
-#define MANY 150
+#define MANY 1000
+#define PROMPT ((size_t)512 << 10) /* bytes of 64 tokens of the model below */
+#define SPARE ((size_t)2 << 20)    /* that files of blocks keep for new ones, at most */
 #define WIDE                                                                                       \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"log\":\"error\",\"models\":"  \
     "[{\"name\":\"wide\",\"random\":{\"hidden_size\":1024,\"num_attention_heads\":8,\"seed\":7}}]" \
@@ -85,9 +66,22 @@ static void prefill_wide(const char *id)
     text_free(&body);
 }
 
-/* 64 tokens of that model are 512 KiB: a snapshot that held that much for each session would take
- * 75 MiB. */
-START_TEST(test_snapshot_of_many_forks_takes_the_memory_of_one)
+/* Bytes that the files of blocks take on the disk. */
+static size_t disk_bytes(void)
+{
+    char command[96 + SCRATCH_PATH];
+    size_t bytes = 0, blocks;
+    snprintf(command, sizeof command, "find %s -name '*.blocks' -printf '%%b\\n'", directory);
+    FILE *lines = popen(command, "re");
+    ck_assert_ptr_nonnull(lines);
+    while (fscanf(lines, "%zu", &blocks) == 1)
+        bytes += blocks * 512;
+    pclose(lines);
+    return bytes;
+}
+
+/* Each session as a whole would take 500 MiB. */
+START_TEST(test_snapshot_of_many_forks_takes_the_memory_and_the_disk_of_one)
 {
     const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
     daemon_start(&served, WIDE, arguments, NULL);
@@ -100,10 +94,21 @@ START_TEST(test_snapshot_of_many_forks_takes_the_memory_of_one)
         fork_of("0", id, 64);
     }
     unsigned long before = daemon_status_number(&served, served.process.pid, "VmHWM", 10);
-    make_snapshot();
+    call_snapshot(&client);
     unsigned long after = daemon_status_number(&served, served.process.pid, "VmHWM", 10);
+    const double used = call_metric(&client, "attnd_cache_used_bytes");
+    const size_t bytes = disk_bytes();
+    ck_assert_msg(bytes >= PROMPT && bytes <= PROMPT + SPARE, "%zu bytes of blocks", bytes);
     if (!INSTRUMENTED)
         ck_assert_msg(after - before < 24 * 1024, "VmHWM from %lu to %lu KiB", before, after);
+    serve_kill();
+    daemon_start(&served, WIDE, arguments, NULL);
+    client_open(&client, &served);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions"), MANY + 1);
+    ck_assert_double_le(call_metric(&client, "attnd_cache_used_bytes"), used);
+    prefill_wide("7");
+    call_snapshot(&client);
+    ck_assert_uint_le(disk_bytes(), 2 * PROMPT + SPARE);
     serve_end();
 }
 END_TEST
@@ -144,7 +149,7 @@ START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
     struct answer file = client_get(&client, "/sessions/0/state");
     expect_answer(&file, 200, NULL, "the state of a session in a full pool");
     answer_free(&file);
-    make_snapshot();
+    call_snapshot(&client);
     ck_assert(call_metric(&client, "attnd_snapshots_failed_total") == 0);
     serve_kill();
     start();
@@ -212,7 +217,7 @@ START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
     durability = durabilities[_i];
     start();
     make_family();
-    make_snapshot();
+    call_snapshot(&client);
     expect_decode(&client, "fork-3", 99, 80); /* in the journal, of a session with a file */
     for (unsigned i = 0; i <= FORKS; i++)
         states[i] = state_of(i);
@@ -238,7 +243,7 @@ Suite *suite_forks(void)
 {
     Suite *suite = suite_create("forks");
     TCase *tests = suite_cases(suite, "forks", set_up, tear_down, 0);
-    tcase_add_test(tests, test_snapshot_of_many_forks_takes_the_memory_of_one);
+    tcase_add_test(tests, test_snapshot_of_many_forks_takes_the_memory_and_the_disk_of_one);
     tcase_add_loop_test(tests, test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill,
                         0, 2);
     tcase_add_loop_test(tests, test_forks_fit_again_after_a_restart_and_go_on_each_for_itself, 0,

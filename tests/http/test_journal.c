@@ -49,12 +49,6 @@ static void steps_of_new(const char *id, unsigned count)
     steps(id, 0, count);
 }
 
-static void make_snapshot(void)
-{
-    expect_posted(&client, "/snapshot", "", 202, NULL);
-    state_files_await(directory, ".base");
-}
-
 /* Runs `attnd journal VERB DIR`, which must end with the status and print or complain so. */
 static void expect_journal(const char *verb, int status, const char *out, const char *err)
 {
@@ -149,12 +143,12 @@ static void write_identity(char kept[128], bool later)
     ck_assert(fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* Of a later build, whose directory is not this one's to read, let alone to clear.  (Journals,
- * bases and session files: tests/unit/test_versions.c.) */
+/* Of a later build, whose directory is not this one's to read, let alone to clear.  (Journals
+ * and manifests: tests/unit/test_versions.c.) */
 START_TEST(test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_session)
 {
     char path[320], kept[128];
-    const char *const suffixes[] = {".damaged", ".session", ".base", ".new"};
+    const char *const suffixes[] = {".damaged", ".manifest", ".blocks", ".new"};
     start();
     steps_of_new("a", 3);
     serve_end();
@@ -206,7 +200,7 @@ START_TEST(test_the_file_of_a_lost_session_is_kept_for_salvage)
     start();
     steps_of_new("b", 2);
     steps_of_new("a", 4);
-    make_snapshot();
+    call_snapshot(&client);
     steps("a", 4, 6);
     steps("b", 2, 3);
     serve_end();
@@ -217,19 +211,58 @@ START_TEST(test_the_file_of_a_lost_session_is_kept_for_salvage)
 }
 END_TEST
 
-START_TEST(test_a_damaged_session_file_is_found_and_cannot_be_saved)
+static void prefill(const char *id, unsigned seed, size_t n)
+{
+    struct answer answer = call_prefill(&client, id, seed, n, "");
+    expect_answer(&answer, 200, NULL, id);
+    answer_free(&answer);
+}
+
+/* The second of two blocks: a session is saved up to there. */
+START_TEST(test_a_damaged_block_is_found_and_its_session_is_saved_before_it)
 {
     char path[320];
     start();
-    steps_of_new("a", 4);
-    make_snapshot();
+    call_create(&client, "a", "");
+    prefill("a", 1, 64);
+    char *before = call_next_bits(&client, "a");
+    prefill("a", 2, 6);
+    call_snapshot(&client);
     serve_end();
-    ck_assert_uint_eq(state_files_find(path, directory, ".session"), 1);
-    struct stat file;
-    ck_assert_int_eq(stat(path, &file), 0);
-    state_files_flip(path, file.st_size - 4);
-    expect_journal("check", 1, ".session: damaged: ", "");
-    expect_journal("salvage", 0, "nothing is left of it\n", "");
+    ck_assert_uint_eq(state_files_find(path, directory, ".blocks"), 1);
+    state_files_flip(path, 4096 + 100);
+    expect_journal("check", 1, ": lost: its record or a block of it is damaged or missing\n", "");
+    expect_journal("check", 1, "a start serves 0 sessions; 0 have expired, 1 are lost\n", "");
+    expect_journal("salvage", 0, "session a of model tiny, 64 tokens\n", "");
+    expect_journal("salvage", 0, "a start serves 0 sessions; 1 others were saved, 0 could", "");
+    start();
+    ck_assert_int_eq(call_status(&client, "a"), 404);
+    import_salvaged("again");
+    char *after = call_next_bits(&client, "again");
+    ck_assert_str_eq(after, before);
+    free(before);
+    free(after);
+    serve_end();
+}
+END_TEST
+
+START_TEST(test_damage_to_a_manifest_is_found)
+{
+    static const char *const copies[] = {".manifest", ".copy"};
+    char path[320], words[32];
+    start();
+    steps_of_new("a", 4);
+    call_snapshot(&client);
+    serve_end();
+    expect_journal("check", 0, ".manifest: sound: 2 records, 1 session, 1 moment\n", "");
+    expect_journal("check", 0, ".blocks: sound: ", "");
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_uint_eq(state_files_find(path, directory, copies[i]), 1);
+        state_files_flip(path, state_files_record(path, SRV_RECORD_SESSION, 0) + SRV_RECORD_HEAD);
+        snprintf(words, sizeof words, "%s: damaged: ", copies[i]);
+        expect_journal("check", 1, words, "");
+        expect_journal("check", 1, i == 0 ? "a start serves 1 s" : "a start serves 0 s", "");
+    }
 }
 END_TEST
 
@@ -238,7 +271,7 @@ START_TEST(test_files_that_are_missing_are_found)
     char path[320];
     start();
     steps_of_new("a", 3);
-    make_snapshot();
+    call_snapshot(&client);
     steps("a", 3, 4);
     serve_end();
     start();
@@ -248,9 +281,9 @@ START_TEST(test_files_that_are_missing_are_found)
     ck_assert_uint_eq(state_files_find(path, directory, "2.journal"), 1);
     ck_assert_int_eq(truncate(path, SRV_JOURNAL_HEAD), 0);
     expect_journal("check", 1, "records are missing at the end of the journal before it", "");
-    ck_assert_uint_eq(state_files_find(path, directory, ".session"), 1);
+    ck_assert_uint_eq(state_files_find(path, directory, ".blocks"), 1);
     ck_assert_int_eq(unlink(path), 0);
-    expect_journal("check", 1, ".session: missing: ", "");
+    expect_journal("check", 1, ": lost: its record or a block of it is damaged or missing\n", "");
 }
 END_TEST
 
@@ -281,15 +314,10 @@ static unsigned copy_files(const char *listed, unsigned length)
 
 static void begin_to_copy(void)
 {
-    char path[320];
     start();
     steps_of_new("b", 2);
     steps_of_new("a", 3);
-    make_snapshot();
-    for (unsigned waited = 0; state_files_find(path, directory, "1.journal") > 0; waited += 20) {
-        ck_assert_uint_lt(waited, 20000); /* the end of the snapshot */
-        usleep(20000);
-    }
+    call_snapshot(&client);
 }
 
 /* As OPERATIONS has it for a directory in which no snapshot ends meanwhile. */
@@ -316,8 +344,9 @@ START_TEST(test_a_copy_from_which_a_start_would_lose_sessions_is_not_sound)
 }
 END_TEST
 
-/* The base replaces journals that its marks still speak of. */
-START_TEST(test_a_damaged_base_costs_no_session_after_a_long_journal)
+/* Of many sessions, after a journal of which marks still speak: each copy of the manifest has
+ * damage, and no record is damaged in both. */
+START_TEST(test_damage_to_both_copies_costs_no_session_that_one_of_them_has)
 {
     char path[320], id[8];
     start();
@@ -326,16 +355,18 @@ START_TEST(test_a_damaged_base_costs_no_session_after_a_long_journal)
         steps_of_new(id, 1);
     }
     steps_of_new("long", 1);
-    for (unsigned i = 0; i < 12; i++) { /* 1 MiB */
-        struct answer answer = call_prefill(&client, "long", i, 500, "");
-        expect_answer(&answer, 200, NULL, "long");
-        answer_free(&answer);
-    }
-    make_snapshot();
+    for (unsigned i = 0; i < 12; i++) /* 1 MiB */
+        prefill("long", i, 500);
+    call_snapshot(&client);
     steps("s0", 1, 2);
     serve_end();
-    ck_assert_uint_eq(state_files_find(path, directory, ".base"), 1);
+    ck_assert_uint_eq(state_files_find(path, directory, ".manifest"), 1);
     state_files_flip(path, 20);
+    for (size_t i = 0; i < IDLE; i += 2)
+        state_files_flip(path, state_files_record(path, SRV_RECORD_SESSION, i) + 100);
+    ck_assert_uint_eq(state_files_find(path, directory, ".copy"), 1);
+    for (size_t i = 1; i < IDLE; i += 2)
+        state_files_flip(path, state_files_record(path, SRV_RECORD_SESSION, i) + 100);
     start();
     for (unsigned i = 0; i < IDLE; i++) {
         snprintf(id, sizeof id, "s%u", i);
@@ -354,10 +385,11 @@ Suite *suite_journal(void)
     tcase_add_test(tests, test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_session);
     tcase_add_test(tests, test_a_lost_session_is_salvaged_as_it_was_before_the_damage);
     tcase_add_test(tests, test_the_file_of_a_lost_session_is_kept_for_salvage);
-    tcase_add_test(tests, test_a_damaged_session_file_is_found_and_cannot_be_saved);
+    tcase_add_test(tests, test_a_damaged_block_is_found_and_its_session_is_saved_before_it);
+    tcase_add_test(tests, test_damage_to_a_manifest_is_found);
     tcase_add_test(tests, test_files_that_are_missing_are_found);
     tcase_add_loop_test(tests, test_a_copy_of_a_directory_in_use_is_sound_in_any_order, 0, 2);
     tcase_add_test(tests, test_a_copy_from_which_a_start_would_lose_sessions_is_not_sound);
-    tcase_add_test(tests, test_a_damaged_base_costs_no_session_after_a_long_journal);
+    tcase_add_test(tests, test_damage_to_both_copies_costs_no_session_that_one_of_them_has);
     return suite;
 }

@@ -20,10 +20,10 @@
 #define WAIT_MS 60000
 #define INFER "small-0123456789abcdef0123456789abcdef"
 #define WATCH "watch-0123456789abcdef0123456789abcdef"
-#define KEYS                                                                \
-    "{\"keys\":[{\"name\":\"small\",\"key\":\"" INFER                       \
-    "\",\"scopes\":[\"infer\"],\"cache_bytes\":40960,\"max_sessions\":2},"  \
-    "{\"name\":\"watch\",\"key\":\"" WATCH "\",\"scopes\":[\"metrics\"]}]," \
+#define KEYS                                                                          \
+    "{\"keys\":[{\"name\":\"small\",\"key\":\"" INFER                                 \
+    "\",\"scopes\":[\"infer\"],\"cache_bytes\":40960,\"max_sessions\":2},"            \
+    "{\"name\":\"watch\",\"key\":\"" WATCH "\",\"scopes\":[\"metrics\",\"admin\"]}]," \
     "\"metrics_keys\":true}"
 
 static char root[SCRATCH_PATH]; /* the directories a, b, c are in it, each named as its instance */
@@ -81,19 +81,16 @@ static void make(const char *id, size_t rows)
     prefill(id, rows);
 }
 
-/* Makes the directory of that letter, with a session `LETTER.one`. */
+/* Makes the directory of that letter, with a session `LETTER.one`, whose blocks stand in a
+ * snapshot; else in a journal, which a start reads at once. */
 static void make_directory(const char *own, bool snapshot)
 {
     char id[8];
     start(own, "");
     snprintf(id, sizeof id, "%s.one", own);
     make(id, ROWS);
-    if (snapshot) {
-        char directory[80];
-        expect_posted(&client, "/snapshot", "", 202, NULL);
-        snprintf(directory, sizeof directory, "%s/%s", root, own);
-        state_files_await(directory, ".base");
-    }
+    if (snapshot)
+        call_snapshot(&client);
     serve_kill();
 }
 
@@ -101,18 +98,15 @@ static void damage(const char *directory)
 {
     char path[320], whole[80];
     snprintf(whole, sizeof whole, "%s/%s", root, directory);
-    ck_assert_uint_eq(state_files_find(path, whole, ".session"), 1);
-    FILE *file = fopen(path, "r");
-    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
-    state_files_flip(path, ftell(file) - 200);
-    fclose(file);
+    ck_assert_uint_eq(state_files_find(path, whole, ".blocks"), 1);
+    state_files_flip(path, BLOCK + 200); /* in the second block, of 6 tokens */
 }
 
 static void await_set_aside(const char *directory)
 {
     char whole[80];
     snprintf(whole, sizeof whole, "%s/%s", root, directory);
-    state_files_await(whole, ".session.damaged");
+    state_files_await(whole, ".manifest.damaged");
 }
 
 /* ---- Requests that wait ---------------------------------------------------------------------- */
@@ -162,6 +156,7 @@ START_TEST(test_request_waits_for_its_session_and_no_other_request_does)
     start("a", "");
     make("a.one", ROWS);
     make("a.two", ROWS);
+    call_snapshot(&client);
     char *bits = call_next_bits(&client, "a.two");
     serve_kill();
     shell("touch a/hold");
@@ -249,11 +244,10 @@ END_TEST
 static double gauge(const char *name)
 {
     char sample[96];
-    const char *before = served.authorization;
-    served.authorization = "Authorization: Bearer " WATCH;
     snprintf(sample, sizeof sample, "attnd_key_%s{key=\"small\"}", name);
+    served.authorization = "Authorization: Bearer " WATCH;
     double value = call_metric(&client, sample);
-    served.authorization = before;
+    served.authorization = "Authorization: Bearer " INFER;
     return value;
 }
 
@@ -271,6 +265,8 @@ START_TEST(test_sessions_that_are_unread_count_for_their_owner)
     start("a", "");
     make("a.one", 6 * 64);
     call_create(&client, "a.two", "");
+    served.authorization = "Authorization: Bearer " WATCH;
+    call_snapshot(&client);
     serve_kill();
     shell("touch a/hold");
     start("a", "");

@@ -443,22 +443,6 @@ static void set_up_directory(void) { scratch_make(directory); }
 
 static void tear_down_directory(void) { scratch_remove(directory); }
 
-/* Waits until a snapshot of this moment is on the disk. */
-static void snapshot(void)
-{
-    json_int_t base = 0;
-    struct answer asked = client_post(&client, "/snapshot", NULL);
-    expect_answer(&asked, 202, NULL, "snapshot");
-    for (unsigned waited = 0; base <= answer_integer(&asked, "generation"); waited++) {
-        ck_assert_uint_lt(waited, 3000);
-        pause_ms(20);
-        struct answer seen = client_get(&client, "/snapshot");
-        base = answer_integer(&seen, "base");
-        answer_free(&seen);
-    }
-    answer_free(&asked);
-}
-
 static const struct kept {
     const char *durability, *journal_fsync;
     bool is_killed, has_snapshot;
@@ -483,7 +467,7 @@ START_TEST(test_a_revision_and_the_last_truncation_outlive_a_restart)
     sent("/sessions/s/fork", "{\"session_id\":\"f\"}");
     json_int_t of_fork = revision;
     if (how->has_snapshot)
-        snapshot();
+        call_snapshot(&client);
     if (how->is_killed)
         serve_kill();
     else

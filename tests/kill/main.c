@@ -419,6 +419,8 @@ static void verify(void)
                     compare(&client, mirror);
             }
     result.lost += encoder_verify(&result.encoders, &client);
+    result.lost +=
+        (size_t)call_metric(&client, "attnd_sessions_lost_total"); /* as the start says */
     client_close(&client);
 }
 

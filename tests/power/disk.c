@@ -36,14 +36,47 @@ static bool is_journal(const struct disk *disk, uint32_t file)
     return ends_in(disk->created[file], ".journal");
 }
 
+static bool is_blocks(const struct disk *disk, uint32_t file)
+{
+    return ends_in(disk->created[file], ".blocks");
+}
+
+static bool is_copy(const struct disk *disk, uint32_t file)
+{
+    return strstr(disk->created[file], ".copy") != NULL;
+}
+
+static bool is_manifest(const struct disk *disk, uint32_t file)
+{
+    return strstr(disk->created[file], ".manifest") != NULL || is_copy(disk, file);
+}
+
+/* Marks the writes of a file that no sync before `begin` covers, which is one that failed. */
+static void doubt(struct disk *disk, uint64_t begin)
+{
+    const uint32_t file = disk->ops[begin]->file;
+    uint64_t from = 0;
+    for (uint64_t i = 0; i < begin; i++)
+        if (disk->ops[i]->kind == POWER_SYNC_END &&
+            (disk->ops[i]->file == file || disk->ops[i]->file == POWER_ALL))
+            from = disk->ops[i]->at;
+    for (uint64_t i = from; i < begin; i++)
+        if (disk->ops[i]->file == file && disk->ops[i]->kind == POWER_WRITE &&
+            disk->doubted_at[i] == 0)
+            disk->doubted_at[i] = begin;
+}
+
 void disk_open(struct disk *out, const struct power_log *log)
 {
-    uint64_t base = 0, begun = 0, at = 0; /* begun: the first file of the newest snapshot */
+    uint64_t section = 0, begun = 0, at = 0; /* begun: the newest snapshot's first flush or write */
     *out = (struct disk){.log = log, .count = atomic_load(&log->count)};
     out->ops = calloc(out->count + 1, sizeof *out->ops);
     out->removed_at = calloc(out->count + 1, sizeof *out->removed_at);
     out->created = calloc(log->files, sizeof *out->created);
-    ck_assert(out->ops != NULL && out->removed_at != NULL && out->created != NULL);
+    out->named_at = calloc(log->files, sizeof *out->named_at);
+    ck_assert(out->ops != NULL && out->removed_at != NULL);
+    out->doubted_at = calloc(out->count + 1, sizeof *out->doubted_at);
+    ck_assert(out->created != NULL && out->named_at != NULL && out->doubted_at != NULL);
     for (uint32_t file = 0; file < log->files; file++)
         out->created[file] = "";
     for (uint64_t i = 0; i < out->count; i++) {
@@ -52,13 +85,18 @@ void disk_open(struct disk *out, const struct power_log *log)
         at += sizeof *op + ((op->size + 7) & ~(uint64_t)7);
         if (op->kind == POWER_CREATE)
             out->created[op->file] = bytes_of(op);
-        if (op->kind == POWER_CREATE && ends_in(bytes_of(op), ".new") && begun == 0)
+        if (op->kind == POWER_RENAME && out->named_at[op->file] == 0)
+            out->named_at[op->file] = i;
+        if (begun == 0 && ((op->kind == POWER_SYNC_BEGIN && is_blocks(out, op->file)) ||
+                           (op->kind == POWER_WRITE && is_manifest(out, op->file))))
             begun = i;
-        if (op->kind == POWER_SYNC_BEGIN && ends_in(out->created[op->file], ".base.new")) {
-            base = begun;
+        if (op->kind == POWER_SYNC_BEGIN && is_copy(out, op->file)) { /* the last of a section */
+            section = begun;
             begun = 0;
         }
-        out->removed_at[i] = op->kind == POWER_UNLINK && base > 0 ? base : i;
+        out->removed_at[i] = op->kind == POWER_UNLINK && section > 0 ? section : i;
+        if (op->kind == POWER_SYNC_FAILED)
+            doubt(out, op->at);
     }
 }
 
@@ -67,6 +105,8 @@ void disk_close(struct disk *disk)
     free(disk->ops);
     free(disk->removed_at);
     free(disk->created);
+    free(disk->named_at);
+    free(disk->doubted_at);
 }
 
 /* Of entry `end`, which ended a sync: the index up to which the sync covers `file`; 0 where it does
@@ -78,11 +118,15 @@ static uint64_t covers(const struct disk *disk, uint64_t end, uint32_t file, enu
         return 0;
     if (plant == PLANT_NO_DIRECTORY_SYNC && file == POWER_DIRECTORY)
         return 0;
-    if (plant == PLANT_NO_FILE_SYNC && ends_in(disk->created[file], ".new"))
+    if ((plant == PLANT_NO_FILE_SYNC && end < disk->named_at[file]) ||
+        (plant == PLANT_NO_BLOCK_SYNC && is_blocks(disk, file)) ||
+        (plant == PLANT_NO_SECTION_SYNC && is_manifest(disk, file) && end > disk->named_at[file]) ||
+        (plant == PLANT_NO_FLUSH && is_journal(disk, file)))
         return 0;
-    if ((plant != PLANT_NO_FLUSH && plant != PLANT_LATE_FLUSH) || !is_journal(disk, file))
+    if ((plant != PLANT_LATE_FLUSH || !is_journal(disk, file)) &&
+        (plant != PLANT_LATE_BLOCKS || !is_blocks(disk, file)))
         return op->at;
-    for (uint64_t i = op->at; plant == PLANT_LATE_FLUSH && i-- > 0;)
+    for (uint64_t i = op->at; i-- > 0;)
         if (disk->ops[i]->kind == POWER_SYNC_BEGIN && disk->ops[i]->file == file)
             return i;
     return 0;
@@ -242,6 +286,15 @@ static void close_image(struct image *image)
     free(image->kept);
 }
 
+/* Whether a write that a later sync than its own covers is there. */
+static bool is_there(struct drawing *drawing, uint64_t at)
+{
+    const uint64_t doubted_at = drawing->disk->doubted_at[at];
+    const enum disk_kind kind = drawing->state->kind;
+    return doubted_at == 0 || doubted_at >= drawing->state->cut || kind == DISK_ALL ||
+           (kind != DISK_NONE && disk_draw(&drawing->random, 2) == 0);
+}
+
 /* Applies what syncs cover, whole; then of the rest what is drawn, page by page. */
 static void draw_content(struct image *image, struct drawing *drawing, uint32_t file)
 {
@@ -254,8 +307,9 @@ static void draw_content(struct image *image, struct drawing *drawing, uint32_t 
     unsigned lengths = 0;
     EACH_CONTENT(op, drawing, file, 0, synced)
     {
+        const bool there = is_there(drawing, i_);
         image->size = size_after(op, image->size);
-        for (size_t page = 0; page < pages; page++)
+        for (size_t page = 0; page < pages && there; page++)
             apply(image, op, page);
     }
     size = image->size;

@@ -4,7 +4,7 @@
  * POSIX promises what a completed sync covers and nothing else.  Of the rest each page of 4 KiB may
  * be there as it was after any of the writes to it, or not at all; a file's length may be any that
  * it had; each creation, renaming and removal that no sync of the directory covers may be there or
- * not. */
+ * not.  A write whose sync has failed may be missing for good: no later sync covers it. */
 #ifndef TESTS_POWER_DISK_H
 #define TESTS_POWER_DISK_H
 
@@ -30,6 +30,9 @@ enum disk_plant {
     PLANT_NO_FILE_SYNC, /* files are renamed before their content is on the disk */
     PLANT_NO_DIRECTORY_SYNC, /* names are not brought to the disk */
     PLANT_EARLY_UNLINK,      /* files are removed before what replaces them is on the disk */
+    PLANT_NO_BLOCK_SYNC,     /* a section is written without a flush of its blocks */
+    PLANT_LATE_BLOCKS,       /* likewise: the flush of the next one is that of its blocks too */
+    PLANT_NO_SECTION_SYNC,   /* sections after a manifest's first one are not flushed */
     DISK_PLANTS
 };
 
@@ -46,6 +49,8 @@ struct disk {
     const struct power_op **ops; /* [count] */
     uint64_t count;
     const char **created; /* [files of the log]: the name that the file was created with, "" */
+    uint64_t *named_at;   /* [files of the log]: index of its first renaming; 0 */
+    uint64_t *doubted_at; /* [count]: of a write, the index of the sync of it that failed; 0 */
     uint64_t
         *removed_at; /* [count]: of an unlink, the index from which PLANT_EARLY_UNLINK has it */
 };

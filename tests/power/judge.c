@@ -29,6 +29,12 @@ struct range {
 
 #define RANGES (RECORD_SNAPSHOTS + 1)
 
+struct allowed {
+    struct range ranges[RANGES]; /* [count] */
+    size_t count;
+    bool damage; /* that a start finds */
+};
+
 static size_t answered(const struct record *record, uint64_t cut)
 {
     size_t count = 0;
@@ -59,13 +65,17 @@ static size_t allow_snapshots(struct range out[RANGES], const struct record *rec
     return count;
 }
 
-/* Writes the ranges of requests that the promise allows; returns their number. */
-static size_t allow(struct range out[RANGES], const struct record *record, const struct disk *disk,
-                    const struct disk_state *state)
+/* Writes what the promise allows. */
+static void allow(struct allowed *out, const struct record *record, const struct disk *disk,
+                  const struct disk_state *state)
 {
     size_t last = answered(record, state->cut), first = last;
-    if (record->mode == MODE_SNAPSHOT)
-        return allow_snapshots(out, record, state->cut);
+    out->damage = state->kind != DISK_ALL || state->plant != PLANT_NOTHING ||
+                  record->starts[0] > 0; /* it goes on after a power failure */
+    if (record->mode == MODE_SNAPSHOT) {
+        out->count = allow_snapshots(out->ranges, record, state->cut);
+        return;
+    }
     if (record->mode != MODE_ALWAYS && state->kind != DISK_ALL) {
         uint64_t now_ns = state->cut > 0 ? disk->ops[state->cut - 1]->time_ns : 0;
         first = answered(record, disk_first_unsynced(disk, state->cut));
@@ -73,8 +83,8 @@ static size_t allow(struct range out[RANGES], const struct record *record, const
                record->request[first + 1].answered_ns + EVERYSEC_NS < now_ns)
             first++;
     }
-    out[0] = (struct range){first, sent(record, state->cut)};
-    return 1;
+    out->ranges[0] = (struct range){first, sent(record, state->cut)};
+    out->count = 1;
 }
 
 /* Whether the sessions are those after request `at` or, each, those after the next, up to
@@ -107,9 +117,11 @@ static void count_lost(struct judge_verdict *out, const struct record *record, s
 
 /* Returns the request after which the sessions are as found; false where it is none allowed. */
 static bool place(size_t *out, struct judge_verdict *verdict, const struct record *record,
-                  const struct range ranges[], size_t count, const uint64_t found[RECORD_SESSIONS])
+                  const struct allowed *allowed, const uint64_t found[RECORD_SESSIONS])
 {
     char *text = verdict->text;
+    const struct range *ranges = allowed->ranges;
+    const size_t count = allowed->count;
     count_lost(verdict, record, ranges[0].first, ranges[count - 1].last, found);
     for (size_t i = 0; i < count; i++)
         for (size_t at = ranges[i].last + 1; at-- > ranges[i].first;)
@@ -172,6 +184,16 @@ static bool start(struct daemon *daemon, char text[JUDGE_TEXT], const struct rec
     last_line(text, "the daemon did not start", daemon);
     process_end(&daemon->process);
     return false;
+}
+
+/* Whether a start has found damage that may not be there. */
+static bool is_damaged(char text[JUDGE_TEXT], struct client *client, const struct allowed *allowed)
+{
+    const double lost = call_metric(client, "attnd_sessions_lost_total");
+    const double damaged = call_metric(client, "attnd_damaged_files_total");
+    snprintf(text, JUDGE_TEXT, "the start finds %.0f sessions lost, %.0f files damaged", lost,
+             damaged);
+    return !allowed->damage && lost + damaged > 0;
 }
 
 /* Reads the digests of all sessions; false where one of them is none of the record. */
@@ -270,7 +292,7 @@ static void keep_log(const char *path, const struct daemon *daemon)
 
 /* The first start, which ends by SIGKILL. */
 static bool first_start(uint64_t found[RECORD_SESSIONS], size_t *at, struct judge_verdict *out,
-                        const struct record *record, const struct range ranges[], size_t count,
+                        const struct record *record, const struct allowed *allowed,
                         const char *const paths[2])
 {
     struct daemon daemon;
@@ -278,7 +300,8 @@ static bool first_start(uint64_t found[RECORD_SESSIONS], size_t *at, struct judg
     if (!start(&daemon, out->text, record, paths[0], paths[1]))
         return false;
     client_open(&client, &daemon);
-    bool right = look(found, out->text, &client) && place(at, out, record, ranges, count, found);
+    bool right = look(found, out->text, &client) && place(at, out, record, allowed, found) &&
+                 !is_damaged(out->text, &client, allowed);
     client_close(&client);
     if (!right)
         keep_log(paths[0], &daemon);
@@ -314,14 +337,15 @@ bool judge(struct judge_verdict *out, const struct record *record, const struct 
            const struct disk_state *state, const char *path)
 {
     char directory[64], config[96], command[256];
-    struct range ranges[RANGES];
+    struct allowed allowed;
     uint64_t found[RECORD_SESSIONS];
-    size_t at = 0, count = allow(ranges, record, disk, state);
+    size_t at = 0;
     *out = (struct judge_verdict){0};
+    allow(&allowed, record, disk, state);
     disk_build(disk, state, path);
     config_write(directory, config, CONFIG_SMALL(""));
     const char *const paths[2] = {path, config};
-    bool right = first_start(found, &at, out, record, ranges, count, paths) &&
+    bool right = first_start(found, &at, out, record, &allowed, paths) &&
                  second_start(out->text, record, found, at, paths);
     config_remove(directory);
     if (right) {

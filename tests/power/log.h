@@ -25,13 +25,14 @@
 #define POWER_FIRST_FILE 2u
 
 enum power_kind {
-    POWER_CREATE,     /* bytes: the name; the file is new and empty */
-    POWER_WRITE,      /* bytes: the content at `at` */
-    POWER_SIZE,       /* the length becomes `at`: cut, or grown with zeros */
-    POWER_RENAME,     /* bytes: two names, each with its NUL */
-    POWER_UNLINK,     /* bytes: the name */
-    POWER_SYNC_BEGIN, /* fsync, fdatasync of `file`, or syncfs */
-    POWER_SYNC_END,   /* `at`: index of the entry that began it; only where it succeeded */
+    POWER_CREATE,      /* bytes: the name; the file is new and empty */
+    POWER_WRITE,       /* bytes: the content at `at` */
+    POWER_SIZE,        /* the length becomes `at`: cut, or grown with zeros */
+    POWER_RENAME,      /* bytes: two names, each with its NUL */
+    POWER_UNLINK,      /* bytes: the name */
+    POWER_SYNC_BEGIN,  /* fsync, fdatasync of `file`, or syncfs */
+    POWER_SYNC_END,    /* `at`: index of the entry that began it; only where it succeeded */
+    POWER_SYNC_FAILED, /* the same where it did not */
 };
 
 struct power_op {
@@ -44,6 +45,8 @@ struct power_log {
     _Atomic uint64_t count, used;        /* entries, and their bytes */
     _Atomic bool full;                   /* entries are missing */
     _Atomic uint32_t slow_ms;            /* that a sync of a journal takes longer */
+    _Atomic uint32_t failing;            /* syncs until one fails; 0: none does */
+    _Atomic bool spares_journals;        /* syncs of journals are not among them */
     uint32_t files;                      /* the next file's number */
     char names[POWER_FILES][POWER_NAME]; /* of each file now; "" where it was removed */
     _Alignas(8) unsigned char entries[]; /* up to POWER_LOG_BYTES */

@@ -18,6 +18,8 @@
 #define FADE_NS 3000000000u /* after which a session with ttl_s 1 has ended */
 #define LARGE_TOKENS 2500   /* an import in several pieces */
 #define LONGEST 120         /* tokens after which a session is deleted */
+#define FAIL_EVERY 400      /* requests, about, after which a flush of a snapshot fails */
+#define MOST_FLUSHES 8      /* until it does */
 
 const char *const power_mode_names[POWER_MODES] = {"always", "everysec", "os", "snapshot"};
 
@@ -397,12 +399,15 @@ static void send_requests(struct scene *scene, uint64_t until_ns)
     while (now_ns() < until_ns && scene->record->requests + 2 < RECORD_REQUESTS) {
         if (draw(scene, 40) == 0)
             atomic_store(&scene->log->slow_ms, flushes && draw(scene, 2) == 0 ? SLOW_MS : 0);
+        if (scene->plan->fails && draw(scene, FAIL_EVERY) == 0)
+            atomic_store(&scene->log->failing, 1 + (uint32_t)draw(scene, MOST_FLUSHES));
         send_one(scene);
         look_at_snapshot(scene);
         if (draw(scene, 4) == 0)
             pause_ms((unsigned)draw(scene, MOST_PAUSE_MS));
     }
     atomic_store(&scene->log->slow_ms, 0);
+    atomic_store(&scene->log->failing, 0);
 }
 
 void record_arguments(const char *out[RECORD_ARGUMENTS], enum power_mode mode,
@@ -442,6 +447,7 @@ static void start(struct scene *scene)
 /* SIGTERM, or SIGKILL where everything answered must be there afterwards. */
 static void stop(struct scene *scene, bool kills)
 {
+    scene->record->failed += (size_t)call_metric(&scene->client, "attnd_snapshots_failed_total");
     client_close(&scene->client);
     if (kills) {
         process_end(&scene->daemon.process);
@@ -503,11 +509,11 @@ static void adopt(struct power_log *log, const char *directory)
     add(log, (struct power_op){.kind = POWER_SYNC_END, .file = POWER_DIRECTORY, .at = begin}, NULL);
 }
 
-/* Reads what the first start has restored. */
+/* Reads what the first start has restored, first the sessions that fade. */
 static void look_first(struct scene *scene)
 {
     char id[16];
-    for (size_t i = 0; i < RECORD_SESSIONS; i++) {
+    for (size_t i = RECORD_SESSIONS; i-- > 0;) {
         row(scene)[i] = record_digest(&scene->client, i);
         scene->born_ns[i] = now_ns();
         record_id(id, i);
@@ -555,6 +561,7 @@ void record_make(struct record *out, struct power_log *log, const struct record_
     out->mode = plan->mode;
     out->seed = plan->seed;
     log->files = POWER_FIRST_FILE;
+    atomic_store(&log->spares_journals, true);
     adopt(log, plan->directory);
     out->starts[0] = atomic_load(&log->count);
     make_large(&scene);

@@ -23,7 +23,8 @@ struct record {
     uint64_t seed;
     uint64_t starts[2]; /* moments before a start; nothing of interest is before the first */
     size_t requests, snapshots, idempotent;
-    bool whole; /* replayed, the log makes the directory that the daemon left */
+    size_t failed; /* snapshots */
+    bool whole;    /* replayed, the log makes the directory that the daemon left */
     struct record_request {
         char what[16];
         uint64_t sent_at, answered_at, answered_ns;
@@ -50,8 +51,8 @@ static inline bool record_fades(size_t session)
     return session >= RECORD_SESSIONS - RECORD_FADING;
 }
 
-/* Sessions of the first ids are made at the beginning and stay as they are.  Their number makes the
- * first snapshot use syncfs. */
+/* Sessions of the first ids are made at the beginning and stay as they are: later sections of a
+ * manifest say nothing of them, and their slots stay theirs. */
 #define RECORD_IDLE 34
 
 void record_id(char out[16], size_t session);
@@ -72,6 +73,7 @@ struct record_plan {
     uint64_t seed;
     unsigned seconds;
     bool kills;            /* the end in the middle is a SIGKILL, not a SIGTERM */
+    bool fails;            /* a flush fails now and then, but none of a journal */
     const char *recorder;  /* path of recorder.so */
     const char *log_path;  /* of the log's file, which is mapped as `log` */
     const char *directory; /* of the state */

@@ -207,16 +207,34 @@ int ftruncate(int fd, off_t size)
     return result;
 }
 
-int posix_fallocate(int fd, off_t at, off_t size)
+/* Room that is given back has zeros. */
+static void add_zeros(uint32_t file, uint64_t at, uint64_t size)
+{
+    static const unsigned char zeros[4096];
+    for (uint64_t done = 0; done < size; done += sizeof zeros)
+        add(POWER_WRITE, file, at + done, zeros,
+            size - done < sizeof zeros ? size - done : sizeof zeros);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t size)
 {
     struct stat before;
     uint32_t file = ours(fd);
     pthread_mutex_lock(&lock);
     bool known = is_file(file) && fstat(fd, &before) == 0;
-    int result = syscall(SYS_fallocate, fd, 0, at, size) == 0 ? 0 : errno;
-    if (result == 0 && known && at + size > before.st_size)
+    int result = (int)syscall(SYS_fallocate, fd, mode, at, size);
+    if (result == 0 && known && (mode & FALLOC_FL_PUNCH_HOLE) != 0)
+        add_zeros(file, (uint64_t)at, (uint64_t)size);
+    else if (result == 0 && known && at + size > before.st_size)
         add(POWER_SIZE, file, (uint64_t)(at + size), NULL, 0);
     pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int posix_fallocate(int fd, off_t at, off_t size)
+{
+    int before = errno, result = fallocate(fd, 0, at, size) == 0 ? 0 : errno;
+    errno = before;
     return result;
 }
 
@@ -229,13 +247,18 @@ static int sync_by(long number, int fd, uint32_t file)
     pthread_mutex_lock(&lock);
     uint64_t begin = add(POWER_SYNC_BEGIN, file, 0, NULL, 0);
     bool journal = is_file(file) && strstr(log_page->names[file], ".journal") != NULL;
+    bool spared = journal && atomic_load(&log_page->spares_journals);
+    uint32_t failing = spared ? 0 : atomic_load(&log_page->failing);
+    if (failing > 0)
+        atomic_store(&log_page->failing, failing - 1);
     pthread_mutex_unlock(&lock);
     uint32_t ms = journal ? atomic_load(&log_page->slow_ms) : 0;
     nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
-    int result = (int)syscall(number, fd);
+    int result = failing == 1 ? -1 : (int)syscall(number, fd);
+    if (failing == 1)
+        errno = EIO;
     pthread_mutex_lock(&lock);
-    if (result == 0)
-        add(POWER_SYNC_END, file, begin, NULL, 0);
+    add(result == 0 ? POWER_SYNC_END : POWER_SYNC_FAILED, file, begin, NULL, 0);
     pthread_mutex_unlock(&lock);
     return result;
 }

@@ -158,7 +158,7 @@ if [ -n "$match" ]; then
 fi
 
 mkdir -p "$copy/build"
-cp -a clients config docs include lib server tests Makefile "$copy/"
+cp -a clients config docs examples include lib server tests Makefile "$copy/"
 for part in obj host deps attnd libattn.a unit http_suite slow_sync.so held_disk.so catalogue; do
     [ ! -e "build/$part" ] || cp -a "build/$part" "$copy/build/"
 done

@@ -105,16 +105,17 @@ def packed(out, size, bits=4, group=16, zeros=False, ordered=False):
     return parts, f32(codes - zero[:, index]) * f32(scales)[:, index]
 
 
-def int8(out, size, group=16, one=False):
+def int8(out, size, group=16, one=False, ordered=True):
     """int-quantized: by groups in any order with zero points, or one number of each for all."""
     groups = 1 if one else size // group
-    index = RANDOM.permutation(np.arange(size) // (size // groups))
+    index = np.arange(size) // (size // groups)
+    index = RANDOM.permutation(index) if ordered else index
     codes = RANDOM.integers(-128, 128, (out, size)).astype(np.int8)
     scales = scales_of((1,) if one else (out, groups), np.float32)
     zeros = RANDOM.integers(-20, 20, scales.shape).astype(np.int8)
     parts = {".weight": codes, ".weight_scale": scales, ".weight_zero_point": zeros,
              ".input_scale": f32([0.5]), ".input_zero_point": np.array([3], np.int8)}
-    if not one:
+    if not one and ordered:
         parts[".weight_g_idx"] = index.astype(np.int32)
     scale, zero = (scales[0], zeros[0]) if one else (scales[:, index], zeros[:, index])
     return parts, f32(codes.astype(int) - zero) * scale
@@ -144,6 +145,14 @@ def fp8(out, size, block=None, scale=".weight_scale", activation=".input_scale")
     rows, columns = np.arange(out) // block[0], np.arange(size) // block[1]
     scales = scales_of((rows[-1] + 1, columns[-1] + 1), np.float32)
     return {".weight": codes, scale: scales}, values * scales[rows][:, columns]
+
+
+def torchao(parts, weight):
+    """The same tensors by torchao's names; groups follow each other."""
+    own = {".weight": "._weight_qdata", ".input_scale": "._weight_act_quant_scale",
+           ".input_zero_point": "._weight_act_quant_zero_point"}
+    return {own.get(end, end.replace(".weight_", "._weight_")): part
+            for end, part in parts.items()}, weight
 
 
 def fp4(out, size, mx=False):
@@ -283,6 +292,15 @@ def main():
           lambda i, *s: mlx(*s, 6, 8) if i == 1 else mlx(*s, 3, 16))
     model("fp8_one_inverse", LLAMA, said("fp8", activation_scheme="static", weight_block_size=None),
           lambda i, *s: fp8(*s, None, ".weight_scale_inv", ".activation_scale"))
+    model("fp8_usual_blocks", {**LLAMA, "hidden_size": 160}, said("fp8"),
+          lambda i, *s: fp8(*s, (128, 128), ".weight_scale_inv"))
+    model("torchao_fp8", LLAMA, said("torchao", quant_type={"default": {
+        "_type": "Float8DynamicActivationFloat8WeightConfig"}}),
+          lambda i, out, size: torchao(*fp8(out, size, None if i % 2 else (1, size))))
+    model("torchao_int8", LLAMA, said("torchao"),
+          lambda i, *s: torchao(*int8(*s, 8, ordered=False)))
+    model("fbgemm_fp8", LLAMA, said("fbgemm_fp8", activation_scale_ub=1200.0),
+          lambda i, out, size: fp8(out, size, (1, size)))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,10 @@ def scores(layer, q, k, queries, mask):
     raw *= layer.scale
     if layer.softcap:
         raw = layer.softcap * np.tanh(raw / layer.softcap)
-    if layer.alibi:
+    if layer.alibi == "bert":  # both ways, by slots
+        raw -= alibi_slopes(layer.heads).astype(np.float64)[:, None, None] * \
+            np.abs(queries[:, None] - np.arange(k.shape[2])[None, :])
+    elif layer.alibi:
         raw += alibi_bias(layer, mask)
     if layer.buckets:
         relative = np.arange(k.shape[2])[None, :] - queries[:, None]

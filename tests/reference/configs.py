@@ -187,7 +187,7 @@ def spec(own, decoy, where, **more):
     return {"config": own, "decoys": decoy, "source": where, **more}
 
 
-OLD, NEW, LATER = "v4.46.3", "v4.55.4", "v4.57.0"
+OLD, NEW, LATER, LATEST = "v4.46.3", "v4.55.4", "v4.57.0", "v5.15.0"
 LLAMA = model_files("llama", OLD), model_files("llama", NEW)
 MISTRAL, QWEN2 = model_files("mistral", OLD), model_files("qwen2", NEW)
 PHI3, FALCON = model_files("phi3", NEW), model_files("falcon", OLD)
@@ -440,4 +440,63 @@ CONFIGS = {
                layer_norm_epsilon=1e-6),
         decoys(24, "transformer.w.weight", "transformer.h.%d.layernorm1.weight"),
         model_files("ctrl", NEW), notes="maps Wq, Wk, Wv and dense, with biases"),
+    "bailing_moe": spec(
+        config("bailing_moe", "BailingMoeV2ForCausalLM", hidden_size=24, num_attention_heads=4,
+               head_dim=8, num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8,
+               hidden_act="silu", max_position_embeddings=4096, rms_norm_eps=1e-6,
+               rope_theta=600000, rope_scaling=None, partial_rotary_factor=0.5, use_bias=False,
+               use_qkv_bias=True, use_qk_norm=True, use_rmsnorm=True, first_k_dense_replace=1,
+               num_experts=2, num_experts_per_tok=1, num_shared_experts=1, n_group=1,
+               topk_group=1, moe_intermediate_size=8, norm_topk_prob=True, score_function="sigmoid",
+               embedding_dropout=0.0, output_dropout=0.0, attention_dropout=0.0, norm_head=False,
+               norm_softmax=False, tie_word_embeddings=False),
+        decoys(24, "model.word_embeddings.weight", "model.norm.weight", "lm_head.weight",
+               "model.layers.%d.input_layernorm.weight",
+               "model.layers.%d.mlp.experts.0.up_proj.weight"),
+        published("inclusionAI/Ling-mini-2.0", "modeling_bailing_moe_v2.py"),
+        notes="rows q heads | k | v; norms of q and k before half of each head turns"),
+    "modernbert_decoder": spec(
+        config("modernbert-decoder", "ModernBertDecoderForCausalLM", hidden_size=24,
+               num_attention_heads=3, num_hidden_layers=2, intermediate_size=8,
+               hidden_activation="gelu", max_position_embeddings=64, local_attention=8,
+               global_attn_every_n_layers=3, global_rope_theta=160000.0, local_rope_theta=10000.0,
+               norm_eps=1e-5, norm_bias=False, attention_bias=False, mlp_bias=False,
+               decoder_bias=True, classifier_bias=False, classifier_activation="gelu",
+               tie_word_embeddings=True),
+        decoys(24, "model.embeddings.tok_embeddings.weight", "model.final_norm.weight",
+               "model.layers.%d.mlp.Wi.weight", "model.layers.%d.mlp_norm.weight"),
+        model_files("modernbert_decoder", LATEST),
+        notes="layer 1 sees 4 tokens, its own among them, and rotates with a base of its own"),
+    "videomae": spec(
+        config("videomae", "VideoMAEModel", hidden_size=24, num_attention_heads=3,
+               num_hidden_layers=2, intermediate_size=8, hidden_act="gelu", layer_norm_eps=1e-12,
+               image_size=224, patch_size=16, num_channels=3, num_frames=16, tubelet_size=2,
+               qkv_bias=True, use_mean_pooling=True, decoder_num_attention_heads=6,
+               decoder_hidden_size=384, decoder_num_hidden_layers=4,
+               decoder_intermediate_size=1536, norm_pix_loss=True,
+               attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0),
+        decoys(24, "videomae.encoder.layer.%d.layernorm_before.weight",
+               "videomae.encoder.layer.%d.intermediate.dense.weight"),
+        model_files("videomae", NEW), notes="biases q_bias and v_bias, none of keys"),
+    "openai_privacy_filter": spec(
+        config("openai_privacy_filter", "OpenAIPrivacyFilterForTokenClassification",
+               hidden_size=24, num_attention_heads=4, head_dim=8, num_key_value_heads=2,
+               num_hidden_layers=2, intermediate_size=8, max_position_embeddings=131072,
+               rms_norm_eps=1e-5, sliding_window=3, attention_bias=True, attention_dropout=0.0,
+               rope_theta=150000.0, rope_scaling={
+                   "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                   "truncate": False, "original_max_position_embeddings": 4096},
+               num_local_experts=2, num_experts_per_tok=1, tie_word_embeddings=False),
+        llama_decoys(24, mlp=("router", "experts")), model_files("openai_privacy_filter", LATEST),
+        notes="not causal; 3 tokens on each side; neighbouring pairs turn; sinks"),
+    "bert_alibi": spec(
+        config("bert", "JinaBertForMaskedLM", **{
+            **BERT_KEYS, "num_attention_heads": 6, "emb_pooler": "mean",
+            "feed_forward_type": "geglu", "max_position_embeddings": 8192,
+            "model_max_length": 8192, "position_embedding_type": "alibi"}),
+        encoder_decoys("", 24, "embeddings.word_embeddings.weight",
+                       "encoder.layer.%d.attention.output.LayerNorm.weight",
+                       "encoder.layer.%d.mlp.gated_layers.weight"),
+        published("jinaai/jina-bert-implementation", "modeling_bert.py"),
+        notes="ALiBi less with the distance of keys on both sides, padding counted"),
 }

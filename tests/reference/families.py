@@ -18,6 +18,11 @@ NAMES = {
     "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gemma2": LLAMA,
     "gpt_oss": LLAMA, "mimo": LLAMA, "cohere": LLAMA, "gemma3_text": LLAMA,
     "internlm2": {"at": "model.layers.%d.attention.", "qkv": "wqkv", "o": "wo"},
+    "bailing_moe": {"at": "model.layers.%d.attention.", "qkv": "query_key_value", "o": "dense"},
+    "modernbert-decoder": {**LLAMA, "at": "model.layers.%d.attn.", "o": "Wo"},
+    "openai_privacy_filter": LLAMA,
+    "videomae": {"at": "videomae.encoder.layer.%d.attention.", "q": "attention.query",
+                 "k": "attention.key", "v": "attention.value", "o": "output.dense"},
     "exaone": {**LLAMA, "at": "transformer.h.%d.attn.attention.", "o": "out_proj"},
     "baichuan": {"at": LLAMA["at"], "qkv": "W_pack", "o": "o_proj"},
     "qwen": {"at": "transformer.h.%d.attn.", "qkv": "c_attn", "o": "c_proj"},
@@ -54,8 +59,12 @@ BIASES = {
     "distilbert": (True, True), "gpt2": (True, True), "openai-gpt": (True, True),
     "ctrl": (True, True), "qwen2": (True, False),
     "mimo": (True, False), "qwen": (True, False), "chatglm": (True, False),
+    "bailing_moe": (True, False), "openai_privacy_filter": ("attention_bias", True),
+    "videomae": (False, True),
 }
-ENCODERS = ("bert", "roberta", "distilbert")
+ENCODERS = ("bert", "roberta", "distilbert", "videomae")
+BOTH_WAYS = (*ENCODERS, "openai_privacy_filter")
+SINKS = ("gpt_oss", "openai_privacy_filter")
 
 
 def first(config, *keys):
@@ -95,7 +104,7 @@ def relative_key(config):
 def qkv_order(config):
     """How the rows (columns, in gpt2) of a fused tensor lie: blocks, or groups of heads."""
     family = config["model_type"]
-    if family in (*COLUMNS, "phi3", "baichuan", "qwen", "chatglm"):
+    if family in (*COLUMNS, "phi3", "baichuan", "qwen", "chatglm", "bailing_moe"):
         return "blocks"
     if family == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
         return "blocks"
@@ -123,13 +132,18 @@ def parts(config, index, stack=None, kind="self_attention"):
     if family in ("qwen3", "gemma3_text"):
         found["q_norm"] = at + "q_norm.weight", (s.head_dim,)
         found["k_norm"] = at + "k_norm.weight", (s.head_dim,)
+    if family == "bailing_moe" and config["use_qk_norm"]:
+        found["q_norm"] = at + "query_layernorm.weight", (s.head_dim,)
+        found["k_norm"] = at + "key_layernorm.weight", (s.head_dim,)
+    if family == "videomae":  # whose keys have no bias
+        found["q.bias"], found["v.bias"] = ((at + f"attention.{n}_bias", (q,)) for n in "qv")
     if family == "cohere" and config["use_qk_norm"]:
         found["q_norm"] = at + "q_norm.weight", (s.heads, s.head_dim)
         found["k_norm"] = at + "k_norm.weight", (s.kv_heads, s.head_dim)
     if relative_key(config):
         found["distances"] = at + "self.distance_embedding.weight", \
             (2 * config["max_position_embeddings"] - 1, s.head_dim)
-    if family == "gpt_oss":
+    if family in SINKS:
         found["sinks"] = at + "sinks", (s.heads,)
     if family == "t5" and kind == "self_attention":
         found["table"] = T5_AT[stack, kind] % 0 + "relative_attention_bias.weight", \
@@ -181,6 +195,11 @@ def window(config, index):
     family, size = config["model_type"], config.get("sliding_window")
     if family in ("mistral", "phi3"):
         return size
+    if family == "openai_privacy_filter":  # so many on each side
+        return size + 1
+    if family == "modernbert-decoder":
+        return config["local_attention"] // 2 if index % config["global_attn_every_n_layers"] \
+            else None
     if family == "gemma3_text":
         size = size // 2 + 1 if config.get("use_bidirectional_attention") else size
         return size if (index + 1) % config["sliding_window_pattern"] else None
@@ -200,6 +219,8 @@ def rope_base(config, index):
     """The base of a layer's rotation."""
     if config["model_type"] == "gemma3_text" and window(config, index):
         return config["rope_local_base_freq"]
+    if config["model_type"] == "modernbert-decoder":
+        return config["local_rope_theta" if window(config, index) else "global_rope_theta"]
     base = config.get("rotary_emb_base", config.get("rope_theta", 10000.0))
     return base * config.get("rope_ratio", 1)
 
@@ -208,7 +229,8 @@ def has_alibi(config):
     """Baichuan's two sizes share a class name; that of 13B has no max_position_embeddings."""
     family = config["model_type"]
     thirteen = family == "baichuan" and "max_position_embeddings" not in config
-    return family == "bloom" or thirteen or config.get("alibi", False)
+    jina = config.get("position_embedding_type") == "alibi"
+    return family == "bloom" or thirteen or jina or config.get("alibi", False)
 
 
 def rope_rule(config, index):
@@ -220,7 +242,7 @@ def rope_rule(config, index):
     fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
     return {"theta": rope_base(config, index),
             "dim": config.get("rotary_dim") or int(s.head_dim * fraction),
-            "interleaved": family in ("gptj", "cohere", "chatglm"),
+            "interleaved": family in ("gptj", "cohere", "chatglm", "openai_privacy_filter"),
             "scaling": config.get("rope_scaling"),
             "max_positions": config.get("max_position_embeddings"),
             "original": config.get("original_max_position_embeddings")}
@@ -245,10 +267,10 @@ def layer(config, tensors, index, stack=None, kind="self_attention"):
     t5_self = family == "t5" and kind == "self_attention"
     return Namespace(
         heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim, scale=scale(config, index),
-        causal=config.get("is_decoder", family not in ENCODERS) and not both_ways and
+        causal=config.get("is_decoder", family not in BOTH_WAYS) and not both_ways and
         kind == "self_attention", relative_key=relative_key(config),
         window=window(config, index), softcap=config.get("attn_logit_softcapping"),
-        sinks=family == "gpt_oss", rope=rope_rule(config, index),
+        sinks=family in SINKS, rope=rope_rule(config, index),
         norm="layer" if family == "cohere" else "rms",
         norm_eps=first(config, "rms_norm_eps", "layer_norm_eps"),
         alibi=family if has_alibi(config) else None,

@@ -108,6 +108,8 @@ CASES = {
     "bert_relative_key": plain_encoder(15), "bert_relative_key_query": usual(14, rope=False) +
     [case("layer1_far", 1, 70, 1, 66)],
     "openai_gpt": usual(rope=False), "ctrl": usual(rope=False),
+    "bailing_moe": usual(), "modernbert_decoder": usual(), "videomae": plain_encoder(),
+    "openai_privacy_filter": plain_encoder(15), "bert_alibi": plain_encoder(15),
 }
 
 

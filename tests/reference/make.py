@@ -159,9 +159,11 @@ def check_folder(path):
 
 
 def readable(path):
-    """Whether the folder holds a model of a family known here."""
+    """Whether the folder holds a model of a family known here, whose weights are plain."""
     file = path / "model" / "config.json"
-    return file.exists() and files.read_json(file)["model_type"] in (*families.NAMES, "t5")
+    config = files.read_json(file) if file.exists() else {}
+    return config.get("model_type") in (*families.NAMES, "t5") and \
+        not {"quantization", "quantization_config"} & config.keys()
 
 
 def check(directory):

@@ -12,6 +12,8 @@
 #          any text, a first line of three digits for the HTTP status (without one: any 2xx).
 #          Epochs, revisions, request ids and idle times may differ.
 #          `build/attnd --config FILE &` starts the daemon, on a free port in place of 8080.
+# Names    What stands in `code` as one of our names, or as a file of source, is in the tree, but for
+#          CHANGELOG.md; of a file the end of its path suffices, and NAME stands for any name.
 # Links    Links to files and headings, in any document of the tree, must lead to one that exists.
 # Speed    README's times are those of its table: of 512 tokens in f32, of one over 1,024 in bf16.
 set -euo pipefail
@@ -284,6 +286,32 @@ check_links() { # document
     done < <(grep -oE '\]\([^)]+\)' "$1" | sed -E 's/^\]\(//; s/\)$//' | grep -v '^https\?:' || true)
 }
 
+# ---- Names -----------------------------------------------------------------------------------------
+
+# What stands between single backquotes outside of blocks, one a line.
+code_of() { # document
+    sed '/^```/,/^```/d' "$1" | grep -oE '`[^`]+`' | tr -d '`'
+}
+
+# The files of the tree, and the names in them that have our prefixes.
+list_names() {
+    find . ! -type d ! -path './build/*' ! -path './.git/*' ! -name '*.md' >"$work/files"
+    { tr '\n' '\0' <"$work/files" | xargs -0 grep -oshIwE '(attn|srv|SRV)_[A-Za-z0-9_]+' || true; } |
+        sort -u >"$work/names"
+}
+
+check_names() { # document
+    local name path
+    while read -r name; do
+        complain "$1: \`$name\` is nowhere in the tree"
+    done < <(code_of "$1" | grep -oE '\b((attn|srv)_[a-z0-9_]*[a-z0-9]|SRV_[A-Z0-9_]*[A-Z0-9])\b' | sort -u |
+        comm -23 - "$work/names")
+    while read -r name; do
+        path=${name//NAME/[a-z0-9_]+}
+        grep -qE "/${path/./\\.}\$" "$work/files" || complain "$1: there is no file \`$name\`"
+    done < <(code_of "$1" | grep -xE '[A-Za-z0-9_/-]+\.(c|h|\[ch\]|def|sh|py|js|mjs)' | sort -u)
+}
+
 # ---- Clients ---------------------------------------------------------------------------------------
 
 # The fields that are tensors, with the datatype that clients send them in: NAME FP32.
@@ -334,7 +362,9 @@ check_speed
 while read -r document; do
     check_links "${document#./}"
 done < <(find . -name '*.md' ! -path './build/*')
+list_names
 for document in "${documents[@]}"; do
+    [ "$document" = CHANGELOG.md ] || check_names "$document"
     extract_blocks "$document"
     if compgen -G "$work/blocks/$(basename "$document" .md).*.sh" >/dev/null; then
         run_blocks "$document"

@@ -65,14 +65,15 @@ void disk_reset(void)
     atomic_store(&disk.pread_ms, 0);
     atomic_store(&disk.pread_s, 0);
     atomic_store(&disk.unreadable, 0);
+    atomic_store(&disk.unreadable_blocks, 0);
     atomic_store(&disk.read_bytes, 0);
     atomic_store(&disk.no_flush, false);
     atomic_store(&disk.no_cut, false);
     atomic_store(&disk.no_patch, false);
     atomic_store(&disk.full, false);
-    atomic_store(&disk.no_base, false);
+    atomic_store(&disk.no_manifest, false);
     atomic_store(&disk.image_times, false);
-    atomic_store(&disk.unsafe_base, 0);
+    atomic_store(&disk.unsafe_manifest, 0);
     atomic_store(&disk.wall_s, 0);
     atomic_store(&disk.monotonic_s, 0);
 }
@@ -114,16 +115,10 @@ static void take_longer(const atomic_uint *ms)
 
 int fsync(int fd)
 {
-    struct srv_file base;
-    char name[256];
+    struct srv_file manifest;
     take_longer(&disk.fsync_ms);
-    name_of(name, fd);
-    if (atomic_load(&disk.no_base) && strstr(name, ".base.new") != NULL) {
-        errno = ENOSPC;
-        return -1;
-    }
-    srv_file_name(&base, SRV_FILE_BASE, atomic_load(&disk.unsafe_base), 0);
-    if (base.generation != 0 && faccessat(fd, base.name, F_OK, 0) == 0) {
+    srv_file_name(&manifest, SRV_FILE_MANIFEST, atomic_load(&disk.unsafe_manifest));
+    if (manifest.generation != 0 && faccessat(fd, manifest.name, F_OK, 0) == 0) {
         errno = EIO;
         return -1;
     }
@@ -134,20 +129,16 @@ int fsync(int fd)
 
 int fdatasync(int fd)
 {
+    char name[256];
     take_longer(&disk.fdatasync_ms);
-    if (atomic_load(&disk.no_flush)) {
-        errno = EIO;
+    name_of(name, fd);
+    const bool manifest = atomic_load(&disk.no_manifest) && strstr(name, ".manifest") != NULL;
+    if (manifest || atomic_load(&disk.no_flush)) {
+        errno = manifest ? ENOSPC : EIO;
         return -1;
     }
     int result = (int)syscall(SYS_fdatasync, fd);
     note_file(DISK_FDATASYNC, fd);
-    return result;
-}
-
-int syncfs(int fd)
-{
-    int result = (int)syscall(SYS_syncfs, fd);
-    note_file(DISK_SYNCFS, fd);
     return result;
 }
 
@@ -163,6 +154,14 @@ ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at)
     return written;
 }
 
+int fallocate(int fd, int mode, off_t at, off_t size)
+{
+    if (mode != 0 || !atomic_load(&disk.full))
+        return (int)syscall(SYS_fallocate, fd, mode, at, size);
+    errno = ENOSPC;
+    return -1;
+}
+
 int ftruncate(int fd, off_t size)
 {
     if (!atomic_load(&disk.no_cut))
@@ -175,7 +174,12 @@ ssize_t pread(int fd, void *out, size_t count, off_t at)
 {
     take_longer(&disk.pread_ms);
     atomic_fetch_add(&disk.monotonic_s, atomic_load(&disk.pread_s));
-    const int unreadable = atomic_load(&disk.unreadable);
+    int unreadable = atomic_load(&disk.unreadable);
+    if (unreadable == 0 && atomic_load(&disk.unreadable_blocks) != 0) {
+        char name[256];
+        name_of(name, fd);
+        unreadable = strstr(name, ".blocks") != NULL ? atomic_load(&disk.unreadable_blocks) : 0;
+    }
     if (unreadable != 0) {
         errno = unreadable;
         return -1;

@@ -12,19 +12,20 @@ struct disk {
     atomic_uint fsync_ms, fdatasync_ms, pread_ms; /* that each call takes longer */
     atomic_uint pread_s;                          /* that `monotonic_s` grows by in each pread */
     atomic_int unreadable;                        /* errno with which pread fails; 0 */
+    atomic_int unreadable_blocks;                 /* likewise of files of blocks alone */
     atomic_size_t read_bytes;                     /* that pread has given */
     atomic_bool no_flush;                         /* fdatasync fails for all files */
     atomic_bool no_cut;                           /* ftruncate fails, for all files */
     atomic_bool no_patch;                         /* pwrite of a few bytes fails */
-    atomic_bool full;                             /* pwrite fails, for want of room */
-    atomic_bool no_base;                          /* fsync fails for an unfinished base */
-    atomic_bool image_times;          /* all files have one inode and one time, as of an image's */
-    atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */
-    atomic_llong wall_s, monotonic_s; /* seconds by which these clocks are ahead */
+    atomic_bool full;                             /* pwrite and fallocate fail, for want of room */
+    atomic_bool no_manifest;                      /* fdatasync fails for manifests */
+    atomic_bool image_times; /* all files have one inode and one time, as of an image's */
+    atomic_uint_fast64_t unsafe_manifest; /* fsync fails where this one is named; 0: none */
+    atomic_llong wall_s, monotonic_s;     /* seconds by which these clocks are ahead */
 };
 extern struct disk disk;
 
-enum disk_call { DISK_PWRITE, DISK_FDATASYNC, DISK_FSYNC, DISK_SYNCFS, DISK_RENAME, DISK_UNLINK };
+enum disk_call { DISK_PWRITE, DISK_FDATASYNC, DISK_FSYNC, DISK_RENAME, DISK_UNLINK };
 
 void disk_reset(void); /* and forgets what was noted */
 

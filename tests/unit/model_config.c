@@ -14,7 +14,7 @@
 static enum attn_status read_config(struct attn_config *out, const char *text,
                                     struct attn_error *error)
 {
-    return attn_config_read(out, NULL, NULL, text, strlen(text), error);
+    return attn_config_read(out, NULL, text, strlen(text), error);
 }
 
 static void read_good(struct attn_config *out, const char *text)
@@ -326,6 +326,8 @@ static const struct {
     {DECODER("qwen2") ",\"num_key_value_heads\":2,\"use_sliding_window\":true,\"is_causal\":false}",
      ATTN_UNSUPPORTED, "is_causal"},
     {DECODER("qwen3_moe") ",\"qkv_bias\":true}", ATTN_UNSUPPORTED, "qkv_bias"},
+    {DECODER("roberta") ",\"position_embedding_type\":\"alibi\"}", ATTN_UNSUPPORTED,
+     "position_embedding_type"},
     {DECODER("qwen3_moe") ",\"use_sliding_window\":true,\"sliding_window\":8,\"layer_types\":"
                           "[\"full_attention\",\"sliding_attention\"]}",
      ATTN_UNSUPPORTED, "layer_types"},
@@ -519,7 +521,7 @@ START_TEST(test_config_passes_over_the_keys_that_the_caller_names)
         struct attn_error error = {0};
         const struct attn_config_options options = {.ignore_keys = cases[i].keys};
         const enum attn_status status =
-            attn_config_read_with(&config, &options, cases[i].text, strlen(cases[i].text), &error);
+            attn_config_read(&config, &options, cases[i].text, strlen(cases[i].text), &error);
         ck_assert_msg((status == ATTN_OK) == (cases[i].param == NULL), "%s: %s", cases[i].text,
                       error.message);
         if (cases[i].param != NULL)
@@ -561,6 +563,9 @@ START_TEST(test_config_slides_where_its_family_says)
         bool slides[2];
     } windows[] = {
         {"{\"model_type\":\"qwen3_moe\"," SIZES SLIDING "}", {true, true}},
+        {"{\"model_type\":\"qwen3_moe\"," SIZES SLIDING
+         ",\"layer_types\":[\"full_attention\",\"full_attention\"]}",
+         {true, true}},
         {"{\"model_type\":\"qwen3_moe\"," SIZES ",\"num_key_value_heads\":2}", {false, false}},
         {"{\"model_type\":\"qwen2_moe\"," SIZES SLIDING
          ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",

@@ -223,6 +223,7 @@ static const struct {
     {"nanochat", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
     {"bitnet", NULL, NULL,
      "num_key_value_heads=5 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-5"},
+    {"nemotron-nas", NULL, NULL, "rope_theta=10000"},
     {"nemotron_h", NULL, NULL,
      "num_key_value_heads=8 head_dim=128 attention_head_dim=128 attention_bias=false"},
     {"granitemoehybrid", NULL, NULL,
@@ -259,7 +260,12 @@ static const struct {
     {"glm_moe_dsa", NULL, NULL,
      "kv_lora_rank=512 q_lora_rank=2048 qk_nope_head_dim=192 qk_rope_head_dim=64 v_head_dim=256 "
      "rope_theta=10000 rope_interleave=true indexer_rope_interleave=true index_n_heads=32 "
-     "index_head_dim=128 index_topk=2048"},
+     "index_head_dim=128 index_topk=2048 index_skip_topk_offset=2"},
+    {"kimi_linear", NULL, NULL,
+     "kv_lora_rank=512 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128"},
+    {"phi3_v", NULL, NULL,
+     "max_position_embeddings=4096 original_max_position_embeddings=4096 sliding_window=0 "
+     "rope_theta=10000"},
     {"kimi_k2", NULL, NULL, DEEPSEEK " rope_theta=50000 rope_interleave=true"},
     {"axk1", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},
     {"youtu", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},
@@ -270,6 +276,47 @@ static const struct {
      DEEPSEEK " rope_theta=1e7 mla_scale_q_lora=true mla_scale_kv_lora=true"},
     {"minicpm3", NULL, NULL,
      "kv_lora_rank=256 q_lora_rank=768 qk_nope_head_dim=64 qk_rope_head_dim=32 rope_theta=10000"},
+#define PLAIN "rope_theta=10000 attention_bias=false"
+    {"aria_text", NULL, NULL, PLAIN},
+    {"minicpm", NULL, NULL, PLAIN},
+    {"xverse", NULL, NULL, PLAIN},
+    {"orion", NULL, NULL, PLAIN},
+    {"deepseek", NULL, NULL, PLAIN},
+    {"emu3_text_model", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6 attention_bias=false"},
+    {"csm", NULL, NULL, "num_key_value_heads=8 rope_theta=500000 attention_bias=false"},
+#define BAILING "rope_theta=10000 rms_norm_eps=1e-6 use_qkv_bias=false use_qk_norm=false"
+    {"bailing_moe", NULL, NULL, BAILING},
+    {"bailing_moe_v2", NULL, NULL, BAILING},
+    {"minimax", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
+    {"minimax_text_01", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
+    {"minimax_m1", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
+    {"recurrent_gemma", NULL, NULL,
+     "attention_window_size=2048 attention_bias=false partial_rotary_factor=0.5 rope_theta=10000"},
+    {"hy_v3", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 rope_theta=11158840 rms_norm_eps=1e-5 "
+     "attention_bias=false"},
+#define ERNIE_VL "num_key_value_heads=4 rope_theta=500000 use_bias=false"
+    {"ernie4_5_vl_moe", "ernie4_5_vl_moe_text", NULL, ERNIE_VL},
+    {"ernie4_5_vl_moe_text", NULL, NULL, ERNIE_VL},
+#define PADDLE_OCR "num_key_value_heads=2 head_dim=128 rope_theta=500000 use_bias=false"
+    {"paddleocr_vl", "paddleocr_vl_text", NULL, PADDLE_OCR},
+    {"paddleocr_vl_text", NULL, NULL, PADDLE_OCR},
+    {"glm_ocr", "glm_ocr_text", NULL, "num_key_value_heads=8 rope_theta=10000"},
+    {"glm_ocr_text", NULL, NULL, "num_key_value_heads=8 rope_theta=10000"},
+#define GLM_IMAGE "num_key_value_heads=2 rope_theta=10000 attention_bias=true"
+    {"glm_image", "glm_image_text", NULL, GLM_IMAGE},
+    {"glm_image_text", NULL, NULL, GLM_IMAGE},
+    {"modernbert-decoder", NULL, NULL,
+     "attention_bias=false local_attention=128 global_attn_every_n_layers=3 "
+     "global_rope_theta=160000 local_rope_theta=10000"},
+    {"openai_privacy_filter", NULL, NULL,
+     "num_key_value_heads=2 head_dim=64 max_position_embeddings=131072 attention_bias=true "
+     "sliding_window=128 rope_theta=150000 rope.factor=32 rope.beta_fast=32 rope.beta_slow=1 "
+     "rope.truncate=false rope.original_max_position_embeddings=4096"},
+    {"vilt", NULL, NULL, "qkv_bias=true"},
+    {"videomae", NULL, NULL, "qkv_bias=true"},
+    {"vitpose_backbone", NULL, NULL, "qkv_bias=true"},
+    {"imagegpt", NULL, NULL, "scale_attn_weights=true scale_attn_by_inverse_layer_idx=false"},
     {"gpt2", NULL, NULL, "scale_attn_weights=true scale_attn_by_inverse_layer_idx=false"},
     {"gpt_neox", NULL, NULL,
      "attention_bias=true rotary_pct=0.25 rotary_emb_base=10000 partial_rotary_factor=0.25 "
@@ -349,6 +396,13 @@ static const struct {
     {"clip_text_model", NULL, NULL, CLIP_TEXT " max_position_embeddings=77"},
     {"clip_vision_model", NULL, NULL, TOWER},
     {"chinese_clip", NULL, "vision", TOWER},
+    {"altclip", NULL, "vision", TOWER},
+    {"clipseg", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
+    {"clipseg", NULL, "vision", TOWER},
+    {"metaclip_2", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
+    {"metaclip_2", NULL, "vision", TOWER},
+    {"xclip", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
+    {"xclip", NULL, "vision", TOWER},
     {"owlvit", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
     {"owlvit", NULL, "vision", TOWER},
     {"owlv2", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},

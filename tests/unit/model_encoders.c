@@ -360,7 +360,8 @@ START_TEST(test_config_of_every_encoder_is_read_with_all_its_published_keys)
     struct attn_config config;
     struct attn_layer_spec spec;
     enum attn_status status =
-        attn_config_read(&config, NULL, p->stack, p->text, strlen(p->text), &error);
+        attn_config_read(&config, &(struct attn_config_options){.stack = p->stack}, p->text,
+                         strlen(p->text), &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", p->name, error.message);
     attn_config_layer_spec(&spec, &config, p->layers - 1);
     ck_assert_uint_eq(config.num_layers, p->layers);
@@ -451,7 +452,7 @@ START_TEST(test_config_of_encoder_refuses_what_changes_its_mathematics_by_name)
     struct attn_error error = {0};
     struct attn_config config;
     const char *text = refused[_i].text;
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error),
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error),
                      refused[_i].status);
     ck_assert_str_eq(error.param, refused[_i].key);
 }
@@ -464,8 +465,8 @@ static struct attn_layer_spec spec_of_text(const char *text)
     static struct attn_config config;
     struct attn_error error = {0};
     struct attn_layer_spec spec;
-    ck_assert_msg(attn_config_read(&config, NULL, NULL, text, strlen(text), &error) == ATTN_OK,
-                  "%s", error.message);
+    ck_assert_msg(attn_config_read(&config, NULL, text, strlen(text), &error) == ATTN_OK, "%s",
+                  error.message);
     attn_config_layer_spec(&spec, &config, 0);
     ck_assert_int_eq(attn_layer_check(&spec, &error), ATTN_OK);
     return spec;
@@ -530,11 +531,10 @@ START_TEST(test_config_of_vit_and_whisper_denies_single_biases)
                           "\"decoder_attention_heads\":4}";
     struct attn_error error;
     struct attn_config config;
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, vit, strlen(vit), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, vit, strlen(vit), &error), ATTN_OK);
     ck_assert(!config.specs[0].q_bias && !config.specs[0].k_bias && !config.specs[0].v_bias);
     ck_assert(config.specs[0].o_bias);
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, whisper, strlen(whisper), &error),
-                     ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, whisper, strlen(whisper), &error), ATTN_OK);
     ck_assert(config.specs[0].q_bias && !config.specs[0].k_bias && config.specs[0].v_bias);
     ck_assert(config.specs[0].o_bias);
 }
@@ -547,7 +547,7 @@ START_TEST(test_config_of_albert_divides_layers_among_groups)
                        "\"num_hidden_layers\":5,\"num_hidden_groups\":2}";
     struct attn_error error;
     struct attn_config config;
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
     for (size_t i = 0; i < 5; i++)
         ck_assert_uint_eq(attn_config_tensor_index(&config, i), groups[i]);
 }
@@ -559,19 +559,19 @@ START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_l
     struct attn_error error;
     struct attn_config config;
     struct attn_layer_spec spec;
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
     for (size_t i = 0; i < 22; i++) {
         attn_config_layer_spec(&spec, &config, i);
         ck_assert_uint_eq(spec.sliding_window, i % 3 == 0 ? 0 : 65); /* 64 on both sides */
         ck_assert_double_eq(spec.rope.theta, i % 3 == 0 ? 160000 : 10000);
     }
     text = SMALL("modernbert") "\"local_rope_theta\":null}";
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
     attn_config_layer_spec(&spec, &config, 1);
     ck_assert_double_eq(spec.rope.theta, 160000);
     ck_assert_uint_eq(spec.sliding_window, 65);
     text = SMALL("modernbert") "\"local_attention\":128}";
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
     attn_config_layer_spec(&spec, &config, 1);
     ck_assert_double_eq(spec.rope.theta, 10000);
 }
@@ -583,14 +583,14 @@ START_TEST(test_config_of_deberta_divides_scores_for_each_product)
     struct attn_error error;
     struct attn_config config;
     const struct attn_layer_spec *spec = &config.specs[0];
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, both, strlen(both), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, both, strlen(both), &error), ATTN_OK);
     ck_assert_double_eq_tol(spec->scale, 1 / sqrt(64.0 * 3), 1e-15);
     ck_assert_int_eq(spec->position_bias.type, ATTN_BIAS_DISENTANGLED);
     ck_assert_uint_eq(attn_relative_rows(spec), 512);
     ck_assert_uint_eq(spec->position_bias.max_distance, 512);
     ck_assert(spec->position_bias.table_norm);
     ck_assert_double_eq(spec->position_bias.table_norm_eps, 1e-12);
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, one, strlen(one), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, one, strlen(one), &error), ATTN_OK);
     ck_assert_double_eq_tol(spec->scale, 1 / sqrt(64.0 * 2), 1e-15);
     ck_assert(spec->position_bias.content_to_position && !spec->position_bias.position_to_content);
 }

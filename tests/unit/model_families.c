@@ -22,7 +22,8 @@ static struct attn_layer_spec spec_of(const char *text, const char *stack, size_
 {
     struct attn_error error = {0};
     struct attn_layer_spec spec;
-    enum attn_status status = attn_config_read(&config, NULL, stack, text, strlen(text), &error);
+    enum attn_status status = attn_config_read(
+        &config, &(struct attn_config_options){.stack = stack}, text, strlen(text), &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", text, error.message);
     attn_config_layer_spec(&spec, &config, layer);
     return spec;
@@ -109,6 +110,60 @@ static const struct {
     {"{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":4,\"n_layer\":4,"
      "\"scale_attn_by_inverse_layer_idx\":true,\"scale_attn_weights\":false}",
      1, 4, 16, 0, 0, 0.5, "qkvo", 0, 0, true},
+    {CONFIG("aria_text", "512", "32", "2") "}", 0, 32, 16, 0, 0, 0.25, "", 16, 1e4, true},
+    {CONFIG("emu3_text_model", "512", "32", "2") "}", 0, 8, 16, 0, 0, 0.25, "", 16, 1e6, true},
+    {CONFIG("minicpm", "512", "32", "2") ",\"scale_emb\":12}", 0, 32, 16, 0, 0, 0.25, "", 16, 1e4,
+     true},
+    {CONFIG("xverse", "512", "32", "2") "}", 0, 32, 16, 0, 0, 0.25, "", 16, 1e4, true},
+    {CONFIG("orion", "512", "32", "2") "}", 0, 32, 16, 0, 0, 0.25, "", 16, 1e4, true},
+    {CONFIG("deepseek", "512", "32", "2") "}", 0, 32, 16, 0, 0, 0.25, "", 16, 1e4, true},
+    {CONFIG("csm", "512", "32", "2") "}", 0, 8, 16, 0, 0, 0.25, "", 16, 5e5, true},
+    {CONFIG("bailing_moe", "512", "32",
+            "2") ",\"use_qkv_bias\":true,\"partial_rotary_factor\":0.5}",
+     0, 32, 16, 0, 0, 0.25, "qkv", 8, 1e4, true},
+    {CONFIG("hy_v3", "512", "8", "2") ",\"head_dim\":64}", 0, 8, 64, 0, 0, 0.125, "", 64, 11158840,
+     true},
+    {CONFIG("ernie4_5_vl_moe_text", "512", "8", "2") ",\"use_bias\":true}", 0, 4, 64, 0, 0, 0.125,
+     "qkvo", 64, 5e5, true},
+    {CONFIG("paddleocr_vl_text", "512", "8", "2") ",\"head_dim\":64}", 0, 2, 64, 0, 0, 0.125, "",
+     64, 5e5, true},
+    {CONFIG("glm_ocr_text", "512", "8", "2") "}", 0, 8, 64, 0, 0, 0.125, "", 64, 1e4, true},
+    {CONFIG("glm_image_text", "512", "8", "2") "}", 0, 2, 64, 0, 0, 0.125, "qkv", 64, 1e4, true},
+    {CONFIG("modernbert-decoder", "512", "8", "2") "}", 0, 8, 64, 0, 0, 0.125, "", 64, 160000,
+     true},
+    {CONFIG("modernbert-decoder", "512", "8", "2") "}", 1, 8, 64, 64, 0, 0.125, "", 64, 1e4, true},
+    {CONFIG("modernbert", "512", "8", "2") "}", 1, 8, 64, 65, 0, 0.125, "", 64, 1e4, false},
+    {CONFIG("openai_privacy_filter", "512", "8", "2") "}", 0, 2, 64, 129, 0, 0.125, "qkvo", 64,
+     15e4, false},
+    {CONFIG("dpr", "512", "8", "2") ",\"projection_dim\":0}", 0, 8, 64, 0, 0, 0.125, "qkvo", 0, 0,
+     false},
+    {CONFIG("tapas", "512", "8", "2") "}", 0, 8, 64, 0, 0, 0.125, "qkvo", 0, 0, false},
+    {CONFIG("visual_bert", "512", "8", "2") "}", 0, 8, 64, 0, 0, 0.125, "qkvo", 0, 0, false},
+    {CONFIG("vilt", "512", "8", "2") ",\"qkv_bias\":false}", 0, 8, 64, 0, 0, 0.125, "o", 0, 0,
+     false},
+    {CONFIG("videomae", "512", "8", "2") "}", 0, 8, 64, 0, 0, 0.125, "qvo", 0, 0, false},
+    {CONFIG("vitpose_backbone", "512", "8", "2") "}", 0, 8, 64, 0, 0, 0.125, "qkvo", 0, 0, false},
+    {"{\"model_type\":\"imagegpt\",\"n_embd\":512,\"n_head\":8,\"n_layer\":2}", 0, 8, 64, 0, 0,
+     0.125, "qkvo", 0, 0, true},
+    {"{\"model_type\":\"depth_anything\",\"backbone_config\":{\"model_type\":\"dinov2\","
+     "\"hidden_size\":384,\"num_attention_heads\":6}}",
+     11, 6, 64, 0, 0, 0.125, "qkvo", 0, 0, false},
+    {"{\"model_type\":\"deepseek_vl_v2\",\"language_config\":{\"architectures\":["
+     "\"DeepseekV2ForCausalLM\"]"
+     ",\"hidden_size\":1280,\"num_attention_heads\":20,\"num_hidden_layers\":12,\"use_mla\":false,"
+     "\"kv_lora_rank\":null,\"qk_nope_head_dim\":0,\"v_head_dim\":0}}",
+     0, 20, 64, 0, 0, 0.125, "", 64, 1e4, true},
+    {"{\"model_type\":\"colqwen2\",\"vlm_config\":{\"model_type\":\"qwen2_vl\",\"text_config\":{"
+     "\"model_type\":\"qwen2_vl_text\",\"hidden_size\":512,\"num_attention_heads\":8,"
+     "\"num_key_value_heads\":2,\"num_hidden_layers\":2}}}",
+     0, 2, 64, 0, 0, 0.125, "qkv", 64, 1e6, true},
+    {CONFIG("recurrent_gemma", "512", "8", "3") ",\"num_key_value_heads\":1}", 2, 1, 64, 2048, 0,
+     0.125, "o", 32, 1e4, true},
+    {CONFIG("minimax_text_01", "512", "16",
+            "2") ",\"head_dim\":64,\"rotary_dim\":32,\"rope_theta\":1e7,"
+                 "\"attn_type_list\":[0,1]}",
+     1, 8, 64, 0, 0, 0.125, "", 32, 1e7, true},
+    {CONFIG("phi3_v", "512", "8", "2") "}", 1, 8, 64, 0, 0, 0.125, "", 64, 1e4, true},
     {T5 "}", 2, 4, 64, 0, 0, 1, "", 0, 0, true},
     {T5 ",\"d_kv\":null}", 2, 4, 12, 0, 0, 1, "", 0, 0, true},
 };
@@ -147,6 +202,16 @@ START_TEST(test_family_fields_that_only_one_has)
     ck_assert(spec.rope.interleaved);
     spec = spec_of(CONFIG("phi", "512", "8", "2") "}", NULL, 0);
     ck_assert(!spec.rope.interleaved);
+    spec = spec_of(CONFIG("ernie4_5_vl_moe_text", "512", "8", "2") "}", NULL, 0);
+    ck_assert(spec.rope.interleaved);
+    spec = spec_of(CONFIG("glm_ocr_text", "512", "8", "2") "}", NULL, 0);
+    ck_assert(spec.rope.interleaved);
+    spec = spec_of(CONFIG("openai_privacy_filter", "512", "8", "2") "}", NULL, 0);
+    ck_assert(spec.rope.interleaved && spec.sinks);
+    spec = spec_of(CONFIG("hy_v3", "512", "8", "2") "}", NULL, 0);
+    ck_assert(spec.qk_norm.type == ATTN_NORM_RMS && !spec.rope.interleaved);
+    spec = spec_of(CONFIG("bailing_moe", "512", "8", "2") ",\"use_qk_norm\":true}", NULL, 0);
+    ck_assert(spec.qk_norm.type == ATTN_NORM_RMS);
 
     spec = spec_of(CONFIG("bloom", "512", "8", "2") "}", NULL, 0);
     ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_ALIBI);
@@ -443,7 +508,8 @@ START_TEST(test_family_refuses_by_name)
     struct attn_error error = {0};
     const char *text = refused[_i].text;
     enum attn_status status =
-        attn_config_read(&config, NULL, refused[_i].stack, text, strlen(text), &error);
+        attn_config_read(&config, &(struct attn_config_options){.stack = refused[_i].stack}, text,
+                         strlen(text), &error);
     ck_assert_msg(status == refused[_i].status, "%s: got %s (%s)", text, attn_status_name(status),
                   error.message);
     ck_assert_msg(strcmp(error.param, refused[_i].param) == 0, "%s: param is '%s' (%s)", text,

@@ -12,6 +12,7 @@
 
 #include "model_cases.h"
 #include "models/model.h"
+#include "oracle_layer.h"
 
 #define REFERENCE "tests/reference/"
 #define MAX_TENSORS 24
@@ -82,9 +83,9 @@ static struct attn_model *open_stack(const char *where, const char *stack)
 static void check_row(const struct attn_linear *linear, size_t got, size_t number, size_t want)
 {
     for (size_t c = 0; c < linear->in; c++)
-        ck_assert_msg(attn_linear_weight(linear, got, c) == element(number, want * linear->in + c),
+        ck_assert_msg(oracle_weight(linear, got, c) == element(number, want * linear->in + c),
                       "row %zu, column %zu: %g is not of row %zu", got, c,
-                      (double)attn_linear_weight(linear, got, c), want);
+                      (double)oracle_weight(linear, got, c), want);
 }
 
 /* ---- Fused ---------------------------------------------------------------------------------- */

@@ -214,7 +214,7 @@ START_TEST(test_config_of_quantised_weights_says_their_blocks)
         "\"fmt\":\"e4m3\",\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}}";
     struct attn_error error = {0};
     struct attn_config config;
-    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
     ck_assert_int_eq(config.hf.quantization.method, ATTN_QUANT_FP8);
     ck_assert_uint_eq(config.hf.quantization.block[0], 128);
     ck_assert_uint_eq(config.hf.quantization.block[1], 128);
@@ -227,7 +227,7 @@ START_TEST(test_config_of_every_family_is_read_with_its_published_keys)
     struct attn_config config;
     struct attn_layer_spec spec;
     const char *text = published[_i].text;
-    enum attn_status status = attn_config_read(&config, NULL, NULL, text, strlen(text), &error);
+    enum attn_status status = attn_config_read(&config, NULL, text, strlen(text), &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", published[_i].name, error.message);
     attn_config_layer_spec(&spec, &config, published[_i].layers - 1);
     ck_assert_uint_eq(config.num_layers, published[_i].layers);
@@ -307,7 +307,7 @@ static void expect_file(const char *file)
     json_t *whole = json_load_file(path, 0, NULL);
     ck_assert_msg(whole != NULL, "%s", path);
     char *text = json_dumps(json_object_get(whole, "config"), 0);
-    enum attn_status status = attn_config_read(&config, NULL, NULL, text, strlen(text), &error);
+    enum attn_status status = attn_config_read(&config, NULL, text, strlen(text), &error);
     ck_assert_msg(status == ATTN_OK, "%s: %s", file, error.message);
     json_int_t layers = json_integer_value(json_object_get(whole, "num_hidden_layers"));
     json_int_t layer = json_integer_value(json_object_get(whole, "layer"));

@@ -50,7 +50,8 @@
 static void read_stack(struct attn_config *config, const char *text, const char *stack)
 {
     struct attn_error error = {0};
-    ck_assert_msg(attn_config_read(config, NULL, stack, text, strlen(text), &error) == ATTN_OK,
+    ck_assert_msg(attn_config_read(config, &(struct attn_config_options){.stack = stack}, text,
+                                   strlen(text), &error) == ATTN_OK,
                   "%s", error.message);
 }
 
@@ -89,7 +90,9 @@ START_TEST(test_config_of_stacks_refuses_what_is_not_computed_by_name)
     struct attn_error error = {0};
     struct attn_config config;
     const char *text = refused[_i].text;
-    ck_assert_int_eq(attn_config_read(&config, NULL, refused[_i].stack, text, strlen(text), &error),
+    ck_assert_int_eq(attn_config_read(&config,
+                                      &(struct attn_config_options){.stack = refused[_i].stack},
+                                      text, strlen(text), &error),
                      refused[_i].status);
     ck_assert_str_eq(error.param, refused[_i].key);
 }

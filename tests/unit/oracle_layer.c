@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "basics/half_float.h"
 #include "layers/mla.h"
 
 #define PI 3.14159265358979323846
@@ -114,7 +115,7 @@ static double product(const struct attn_linear *linear, const float *x, size_t o
 {
     double sum = linear->bias ? (double)linear->bias[o] : 0;
     for (size_t i = 0; i < linear->in; i++)
-        sum += (double)attn_linear_weight(linear, o, i) * (double)x[i];
+        sum += (double)oracle_weight(linear, o, i) * (double)x[i];
     return sum;
 }
 
@@ -232,7 +233,7 @@ static void project_back(double *out, const struct call *call, const double *hea
         size_t e = r % o->out, t = r / o->out % call->queries, b = r / o->out / call->queries;
         double sum = o->bias ? (double)o->bias[e] : 0;
         for (size_t i = 0; i < o->in; i++)
-            sum += (double)attn_linear_weight(o, e, i) *
+            sum += (double)oracle_weight(o, e, i) *
                    heads[((b * h + i / dv) * call->queries + t) * dv + i % dv];
         out[r] = sum;
     }
@@ -279,7 +280,7 @@ static double *multiply(const struct attn_linear *linear, const double *x, size_
     double *y = calloc(count * linear->out, sizeof *y);
     for (size_t i = 0; i < count * linear->out; i++)
         for (size_t j = 0; j < linear->in; j++)
-            y[i] += (double)attn_linear_weight(linear, i % linear->out, j) *
+            y[i] += (double)oracle_weight(linear, i % linear->out, j) *
                     x[i / linear->out * linear->in + j];
     return y;
 }
@@ -535,4 +536,19 @@ void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *la
     set_frequencies(&call);
     solve(out, &call);
     free(positions);
+}
+
+float oracle_weight(const struct attn_linear *linear, size_t o, size_t i)
+{
+    const size_t each = attn_numbers_per_word(linear->dtype);
+    const size_t word = attn_linear_word(linear, o / ATTN_PANEL, i - i % each);
+    const size_t at = (word + o % ATTN_PANEL) * each + i % each; /* in numbers of the dtype */
+    switch (linear->dtype) {
+    case ATTN_BF16:
+        return attn_bf16_to_float(((const uint16_t *)linear->panels)[at]);
+    case ATTN_INT8:
+        return linear->scale[o] * (float)(((const uint8_t *)linear->panels)[at] - 128);
+    default:
+        return ((const float *)linear->panels)[at];
+    }
 }

@@ -25,4 +25,7 @@ void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *la
                          const float *hidden_states, const struct attn_step *step, const float *key,
                          const float *value);
 
+/* The packed weight of input i in output o, as a number. */
+float oracle_weight(const struct attn_linear *linear, size_t o, size_t i);
+
 #endif

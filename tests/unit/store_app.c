@@ -3,12 +3,14 @@
 #include "api/endpoints.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "attn_state.h"
+#include "store/store_internal.h"
 
 static struct srv_model_entry model;
 static char directory[SCRATCH_PATH], message[512];
@@ -188,6 +190,24 @@ void store_app_snapshot(struct srv_app *app)
     srv_store_request_snapshot(&before, app->store);
     store_app_await_snapshot(app);
     ck_assert_uint_eq(store_app_take_snapshot(app).base, before.generation + 1);
+}
+
+void store_app_damage_block(const struct srv_app *app, const char *id)
+{
+    char name[SRV_SLOT_FILE_NAME];
+    size_t count, bytes;
+    struct srv_session *session = srv_session_peek(app->sessions, NULL, id);
+    ck_assert_ptr_nonnull(session);
+    struct attn_block *const *blocks = attn_cache_blocks(&count, session->cache, 0);
+    const struct attn_stored place = attn_block_stored(blocks[count - 1]);
+    const struct srv_slot slot = {place.file, place.slot};
+    (void)attn_block_bytes_of(&bytes, blocks[count - 1]);
+    bytes = srv_slot_bytes(bytes);
+    srv_slot_file_name(name, srv_slot_generation(app->store->slots, slot), bytes);
+    int fd = openat(srv_store_directory(app->store), name, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, "!", 1, (off_t)(slot.index * bytes)), 1);
+    close(fd);
+    srv_session_put(session);
 }
 
 void store_app_limit_files(rlim_t bytes)

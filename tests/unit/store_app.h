@@ -59,6 +59,9 @@ void store_app_await_snapshot(struct srv_app *app);
 struct srv_store_status store_app_take_snapshot(struct srv_app *app);
 void store_app_snapshot(struct srv_app *app);
 
+/* Changes a byte of the session's last block on the disk, which a snapshot has written. */
+void store_app_damage_block(const struct srv_app *app, const char *id);
+
 /* Lets no file grow beyond `bytes`. */
 void store_app_limit_files(rlim_t bytes);
 

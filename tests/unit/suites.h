@@ -15,6 +15,7 @@
     X(indexer)        \
     X(heads_over)     \
     X(store_gap)      \
+    X(store_history)  \
     X(store_disk)     \
     X(store_unread)   \
     X(own)            \
@@ -30,11 +31,10 @@
     X(model)          \
     X(blockpool)      \
     X(kvcache)        \
-    X(cache_later)    \
+    X(cache_stored)   \
     X(kvtypes)        \
     X(pairs)          \
     X(state)          \
-    X(sharing)        \
     X(attention)      \
     X(patches)        \
     X(pooling)        \
@@ -71,6 +71,9 @@
     X(cpu)            \
     X(self_check)     \
     X(record)         \
+    X(slots)          \
+    X(manifest)       \
+    X(blocks)         \
     X(identity)       \
     X(restore)        \
     X(store_snapshot) \

@@ -14,6 +14,7 @@
 #include "golden.h"
 #include "layers/ablation.h"
 #include "models/model.h"
+#include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
 
@@ -83,7 +84,7 @@ static double sum_squares(const float *x, size_t rows, size_t first, size_t n, b
     const struct attn_linear *o = &layer->o;
     double sum = 0, *row = malloc(n * sizeof *row), *weights = malloc(n * o->out * sizeof *weights);
     for (size_t i = 0; i < n * o->out; i++)
-        weights[i] = (double)attn_linear_weight(o, i / n, first + i % n);
+        weights[i] = (double)oracle_weight(o, i / n, first + i % n);
     for (size_t r = 0; r < rows; r++) {
         round_row(row, x + r * o->in + first, n, rounds_bf16);
         for (size_t e = 0; e < o->out; e++) {
@@ -404,7 +405,7 @@ START_TEST(test_ablation_beyond_float32_is_an_error)
     open_random(steps_config, ATTN_F32, 0);
     float *concat = malloc(layer->o.in * sizeof *concat);
     for (size_t i = 0; i < layer->o.in; i++)
-        concat[i] = attn_linear_weight(&layer->o, 0, i) > 0 ? FLT_MAX : -FLT_MAX;
+        concat[i] = oracle_weight(&layer->o, 0, i) > 0 ? FLT_MAX : -FLT_MAX;
     const struct attn_ablated ablated = {layer, concat, NULL, 1, 1};
     attn_engine_lock(engine, NULL);
     (void)attn_workspace_alloc(&engine->workspace, 1, 1);

@@ -8,7 +8,7 @@
 
 #include "attn_state.h"
 #include "dispatch_app.h"
-#include "store/session_notes.h"
+#include "session/notes.h"
 #include "suites.h"
 
 #define WIDTH 64
@@ -113,7 +113,7 @@ static enum srv_error_code fail_import(int way)
     else if (way == 1)
         request->deadline_ns = 1;
     else
-        atomic_store(&request->left, true);
+        atomic_store(&request->client_gone, true);
     while (srv_dispatch_has_work(dispatch))
         srv_dispatch_run_job(dispatch, SRV_QUEUE_PIECES);
     srv_replies_send(dispatch);

@@ -119,7 +119,7 @@ static double product_error(const float *y, const struct attn_linear *linear, co
     double worst = 0, largest = 0, *weights = malloc(in * sizeof *weights);
     for (size_t o = 0; o < linear->out; o++) {
         for (size_t i = 0; i < in; i++)
-            weights[i] = (double)attn_linear_weight(linear, o, i);
+            weights[i] = (double)oracle_weight(linear, o, i);
         for (size_t r = 0; r < rows; r++) {
             double sum = (double)linear->bias[o];
             for (size_t i = 0; i < in; i++)
@@ -279,12 +279,11 @@ START_TEST(test_dtype_weights_are_the_nearest_that_the_dtype_has)
     for (size_t o = 0; o < linears[0]->out; o++) {
         float max = 0;
         for (size_t i = 0; i < linears[0]->in; i++)
-            max = fmaxf(max, fabsf(attn_linear_weight(linears[0], o, i)));
+            max = fmaxf(max, fabsf(oracle_weight(linears[0], o, i)));
         for (size_t i = 0; i < linears[0]->in; i++) {
-            float w = attn_linear_weight(linears[0], o, i);
-            ck_assert(attn_linear_weight(linears[1], o, i) ==
-                      attn_bf16_to_float(attn_float_to_bf16(w)));
-            ck_assert(fabsf(attn_linear_weight(linears[2], o, i) - w) <= max / 127 * 0.50001f);
+            float w = oracle_weight(linears[0], o, i);
+            ck_assert(oracle_weight(linears[1], o, i) == attn_bf16_to_float(attn_float_to_bf16(w)));
+            ck_assert(fabsf(oracle_weight(linears[2], o, i) - w) <= max / 127 * 0.50001f);
         }
     }
     for (size_t d = 0; d < NUM_DTYPES; d++)

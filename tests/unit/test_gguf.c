@@ -336,7 +336,7 @@ START_TEST(test_one_list_of_factors_has_no_trained_length)
         snprintf(path, sizeof path, "tests/golden/%s/model", folders[i]);
         ck_assert_int_eq(attn_checkpoint_open(&checkpoint, path, false, &error), ATTN_OK);
         const char *text = attn_checkpoint_config(checkpoint, &length);
-        ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, length, &error), ATTN_OK);
+        ck_assert_int_eq(attn_config_read(&config, NULL, text, length, &error), ATTN_OK);
         attn_config_layer_spec(&spec, &config, 0);
         ck_assert_int_eq(spec.rope.type, ATTN_ROPE_LONGROPE);
         ck_assert_uint_eq(attn_rope_short_length(&spec.rope) > 0, i);

@@ -11,6 +11,7 @@
 #include "golden.h"
 #include "machine/cpu.h"
 #include "models/model.h"
+#include "oracle_layer.h"
 #include "suites.h"
 
 #define LEAST_CASES 560 /* of tests/golden and tests/reference together */
@@ -181,8 +182,7 @@ static void expect_projected(const struct golden_case *c, const struct attn_laye
     for (size_t i = 0; i < c->batch * c->queries * o->out; i++) {
         double sum = o->bias != NULL ? (double)o->bias[i % o->out] : 0;
         for (size_t j = 0; j < o->in; j++)
-            sum += (double)attn_linear_weight(o, i % o->out, j) *
-                   (double)concat[i / o->out * o->in + j];
+            sum += (double)oracle_weight(o, i % o->out, j) * (double)concat[i / o->out * o->in + j];
         output[i] = (float)sum;
     }
     expect(c, "concat Wo + bo", output, c->output, c->batch * c->queries, o->out, c->compare_rows);
@@ -249,7 +249,7 @@ static void gate(float *summed, const struct golden_case *c, const struct attn_l
             const size_t at = h * width + i % width;
             double sum = map->bias != NULL ? (double)map->bias[at] : 0;
             for (size_t j = 0; j < c->hidden; j++)
-                sum += (double)attn_linear_weight(map, at, j) * (double)x[j];
+                sum += (double)oracle_weight(map, at, j) * (double)x[j];
             summed[row * c->value_dim + i] *=
                 (float)(layer->spec.gate_softplus ? log(1 + exp(sum)) : 1 / (1 + exp(-sum)));
         }

@@ -1,13 +1,16 @@
 /* test_indexer.c: which keys an indexer and a dynamic mask choose, that choosing all of them
- * changes no bit, and what is refused. */
+ * changes no bit, also where another layer chose, and what is refused. */
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attention/forward.h"
 #include "attn.h"
 #include "attn_state.h"
 #include "basics/random.h"
+#include "families/config.h"
+#include "scratch.h"
 #include "suites.h"
 
 enum { WIDTH = 16, HEADS = 4, ROWS = 150, PREFILL = 100, TOPK = 5 };
@@ -288,6 +291,135 @@ START_TEST(test_indexer_memory_is_enough_for_fewer_keys)
 }
 END_TEST
 
+/* ---- Layers that share the choice of an earlier one ------------------------------------------ */
+
+#define DSA_FOLDER "tests/golden/glm_moe_dsa/model"
+#define DSA(layers, members)                                                                  \
+    "{\"model_type\":\"glm_moe_dsa\",\"hidden_size\":32,\"num_attention_heads\":4,"           \
+    "\"num_key_value_heads\":4,\"num_hidden_layers\":" layers                                 \
+    ",\"kv_lora_rank\":12,\"q_lora_rank\":16,"                                                \
+    "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":8,\"v_head_dim\":10,\"index_n_heads\":6,"    \
+    "\"index_head_dim\":12,\"index_topk\":12,\"rope_parameters\":{\"rope_type\":\"default\"," \
+    "\"rope_theta\":1000000}" members "}"
+
+/* The model of that folder; the indexer of layer 1 is given to a layer 9, which there is not. */
+static void write_shared(const char *path)
+{
+    static const char name[] = "layers.1.self_attn.indexer.";
+    size_t length, moved = 0;
+    char *data = scratch_read(&length, DSA_FOLDER, "model.safetensors");
+    for (size_t i = 0; i + sizeof name <= length; i++)
+        if (memcmp(data + i, name, sizeof name - 1) == 0) {
+            data[i + strlen("layers.")] = '9';
+            moved++;
+        }
+    ck_assert_uint_eq(moved, 5);
+    scratch_write(path, "model.safetensors", data, length);
+    free(data);
+}
+
+static struct attn_model *open_shared(const char *path, const char *config)
+{
+    struct attn_model *model;
+    ck_assert_msg(attn_model_open(&model, path, &(struct attn_model_options){.config = config},
+                                  &error) == ATTN_OK &&
+                      attn_model_load(model, &error) == ATTN_OK,
+                  "%s", error.message);
+    return model;
+}
+
+/* Of no more keys than an indexer chooses it would have chosen all, whichever layer has it. */
+START_TEST(test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys)
+{
+    enum { WIDE = 32, MOST = 12 };
+    static const char *const configs[] = {
+        DSA("2", ""), DSA("2", ",\"indexer_types\":[\"full\",\"shared\"]"),
+        DSA("2", ",\"index_topk_freq\":2,\"index_skip_topk_offset\":1")};
+    static float output[3][2][(MOST + 1) * WIDE];
+    char path[SCRATCH_PATH];
+    scratch_make(path);
+    write_shared(path);
+    for (size_t i = 0; i < 3; i++) {
+        struct attn_model *model = open_shared(i == 0 ? DSA_FOLDER : path, configs[i]);
+        for (size_t rows = MOST; rows <= MOST + 1; rows++)
+            for (size_t layer = 0; layer < 2; layer++) {
+                const struct attn_attend_args args = {.batch = 1,
+                                                      .queries = rows,
+                                                      .hidden_states = x,
+                                                      .outputs.output = output[i][layer]};
+                const bool refused = i > 0 && layer == 1 && rows > MOST;
+                ck_assert_int_eq(attn_attend(engine, model, layer, &args, &error),
+                                 refused ? ATTN_UNSUPPORTED : ATTN_OK);
+                if (refused)
+                    ck_assert_msg(strstr(error.message, "an earlier layer") != NULL, "%s",
+                                  error.message);
+                else
+                    ck_assert_mem_eq(output[i][layer], output[0][layer],
+                                     MOST * WIDE * sizeof(float));
+            }
+        attn_model_close(model);
+    }
+    scratch_remove(path);
+}
+END_TEST
+
+START_TEST(test_indexer_of_a_layer_that_shares_is_refused_by_name)
+{
+    struct attn_model *model = NULL;
+    const struct attn_model_options options = {
+        .config = DSA("2", ",\"indexer_types\":[\"full\",\"shared\"]")};
+    ck_assert_int_eq(attn_model_open(&model, DSA_FOLDER, &options, &error), ATTN_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "layers.1.self_attn.indexer."));
+}
+END_TEST
+
+START_TEST(test_indexer_layers_follow_from_a_schedule)
+{
+    static const char text[] = DSA("10", ",\"index_topk_freq\":4,\"index_skip_topk_offset\":3");
+    static const char layers[] = "FFFSSSFSSS";
+    struct attn_config config;
+    ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
+    for (size_t i = 0; i < sizeof layers - 1; i++) {
+        struct attn_layer_spec spec;
+        attn_config_layer_spec(&spec, &config, i);
+        ck_assert_uint_eq(spec.mla.index.num_heads, layers[i] == 'F' ? 6 : 0);
+        ck_assert_uint_eq(spec.max_tokens, layers[i] == 'F' ? 0 : 12);
+    }
+}
+END_TEST
+
+/* ---- Latents without positions --------------------------------------------------------------- */
+
+#define LATENTS(type, members)                                                               \
+    "{\"model_type\":\"" type "\",\"hidden_size\":32,\"num_attention_heads\":4,"             \
+    "\"num_key_value_heads\":4,\"num_hidden_layers\":2,\"kv_lora_rank\":16,\"q_lora_rank\":" \
+    "null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,\"v_head_dim\":10," members "}"
+
+/* Where all rows stand at position 0, RoPE turns nothing. */
+START_TEST(test_latents_of_kimi_linear_do_not_turn)
+{
+    enum { WIDE = 32, MOST = 20 };
+    static const char *const configs[] = {LATENTS("deepseek_v2", "\"rope_theta\":10000"),
+                                          LATENTS("kimi_linear",
+                                                  "\"mla_use_nope\":true,\"linear_attn_config\":{"
+                                                  "\"full_attn_layers\":[1,2],\"kda_layers\":[]}")};
+    static const int64_t positions[MOST];
+    static float output[2][MOST * WIDE];
+    for (size_t i = 0; i < 2; i++) {
+        struct attn_model *model = open_shared("tests/golden/deepseek_v2/model", configs[i]);
+        const struct attn_attend_args args = {.batch = 1,
+                                              .queries = MOST,
+                                              .hidden_states = x,
+                                              .modifiers.position_ids = i == 0 ? positions : NULL,
+                                              .outputs.output = output[i]};
+        ck_assert_msg(attn_attend(engine, model, 1, &args, &error) == ATTN_OK, "%s", error.message);
+        attn_model_close(model);
+    }
+    for (size_t i = 0; i < MOST * WIDE; i++)
+        ck_assert_float_eq_tol(output[0][i], output[1][i], 1e-6f);
+}
+END_TEST
+
 #define DYNAMIC                                                                                    \
     "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"is_causal\":true,"  \
     "\"head_dim\":6,\"value_head_dim\":5,\"attention_bias\":true,\"rope_theta\":10000,\"seed\":9," \
@@ -404,6 +536,10 @@ Suite *suite_indexer(void)
     tcase_add_test(tests, test_indexer_refuses_masks_and_biases_that_differ_by_head);
     tcase_add_test(tests, test_indexer_without_latents_is_refused_by_name);
     tcase_add_test(tests, test_indexer_memory_is_enough_for_fewer_keys);
+    tcase_add_test(tests, test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys);
+    tcase_add_test(tests, test_indexer_of_a_layer_that_shares_is_refused_by_name);
+    tcase_add_test(tests, test_indexer_layers_follow_from_a_schedule);
+    tcase_add_test(tests, test_latents_of_kimi_linear_do_not_turn);
     tcase_add_loop_test(
         tests, test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps, 0, 2);
     tcase_add_test(tests, test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps);

@@ -116,7 +116,7 @@ START_TEST(test_io_worker_that_is_busy_drops_cancelled_requests_and_goes_on)
     add(1, 1, false);
     add(2, 1, true);
     add(3, 1, true);
-    atomic_store(&requests[1].left, true);
+    atomic_store(&requests[1].client_gone, true);
     requests[3].deadline_ns = 1;
     drops = 2;
     expect_order("0132");
@@ -140,7 +140,7 @@ START_TEST(test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_l
     add(2, 1, true);
     requests[1].job = requests[2].job = &step;
     requests[1].deadline_ns = 1;
-    atomic_store(&requests[2].left, true);
+    atomic_store(&requests[2].client_gone, true);
     drops = 1;
     expect_order("021");
 }

@@ -10,6 +10,7 @@
 #include "basics/random.h"
 #include "layers/linear.h"
 #include "models/model.h"
+#include "oracle_layer.h"
 #include "scratch.h"
 #include "session/models.h"
 #include "suites.h"
@@ -96,7 +97,7 @@ END_TEST
 /* Whether a packed weight is the number that it was made of, in the dtype. */
 static bool is_packed(const struct attn_linear *linear, size_t o, size_t i, float x)
 {
-    const float packed = attn_linear_weight(linear, o, i);
+    const float packed = oracle_weight(linear, o, i);
     if (linear->dtype == ATTN_F32)
         return packed == x;
     if (linear->dtype == ATTN_BF16) /* 8 bits, to nearest */

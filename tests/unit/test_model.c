@@ -8,6 +8,7 @@
 
 #include "model_cases.h"
 #include "models/model.h"
+#include "oracle_layer.h"
 #include "suites.h"
 
 static char path[SCRATCH_PATH];
@@ -62,8 +63,8 @@ static void check_weight(const struct attn_linear *got, const float *raw, size_t
     for (size_t o = 0; o < got->out; o++)
         for (size_t i = 0; i < got->in; i++) {
             size_t at = transposed ? i * stride + row + o : (row + o) * got->in + i;
-            ck_assert_msg(attn_linear_weight(got, o, i) == raw[at], "row %zu, column %zu: %a, %a",
-                          o, i, (double)attn_linear_weight(got, o, i), (double)raw[at]);
+            ck_assert_msg(oracle_weight(got, o, i) == raw[at], "row %zu, column %zu: %a, %a", o, i,
+                          (double)oracle_weight(got, o, i), (double)raw[at]);
         }
 }
 

@@ -384,7 +384,7 @@ static size_t shortest_by_trial(char out[32], float x)
 static void write_text(char out[SRV_NUMBER_MAX + 1], float x)
 {
     memset(out, '#', SRV_NUMBER_MAX);
-    size_t length = srv_number_write(out, x);
+    size_t length = srv_numbers_write(out, &x, 1) - 1; /* less the comma */
     REQUIRE(length <= 16, "%zu characters", length);
     out[length] = '\0';
 }

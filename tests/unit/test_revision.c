@@ -1,19 +1,12 @@
-/* test_revision.c: the revision of a session: how it is drawn, that files keep it, what sessions of
- * older files have, and that a step is held against it when it runs. */
+/* test_revision.c: the revision of a session: how it is drawn, that files keep it, and that a step
+ * is held against it when it runs. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "attn_state.h"
-#include "base/checksum.h"
 #include "dispatch_app.h"
-#include "store/journal.h"
-#include "store/restore.h"
-#include "store/session_notes.h"
-#include "store/store_files.h"
 #include "suites.h"
 
 static struct dispatch_app served;
@@ -95,20 +88,18 @@ static struct srv_session *make_cut(const char *id)
     return session;
 }
 
-enum way { JOURNAL, KILLED, BASE, FILES };
+enum way { JOURNAL, KILLED, MANIFEST };
 
 /* Ends the store and begins it again, so that the session is read from a journal; from what was
- * there when the daemon was killed; from a base; from its file alone. */
+ * there when the daemon was killed; from a manifest. */
 static void read_again(enum way way)
 {
-    if (way == BASE || way == FILES)
+    if (way == MANIFEST)
         store_app_snapshot(app);
     if (way == KILLED)
         store_app_crash(app);
     else
         store_app_end(app);
-    if (way == FILES)
-        store_app_shell(app, "rm *.base *.journal"); /* whose marks would miss the base */
     store_app_begin(app);
 }
 
@@ -137,16 +128,16 @@ START_TEST(test_files_keep_the_revision_and_the_last_truncation)
 }
 END_TEST
 
-/* A base and a file that hold what no session can have: the session is lost, and not wrong. */
+/* A manifest that holds what no session can have: the session is lost, and not wrong. */
 START_TEST(test_a_revision_that_cannot_be_is_damage)
 {
     static const struct srv_revision wrong[] = {
         {0, 0, 0}, {SRV_REVISION_MAX + 1, 0, 0}, {1, SRV_REVISION_MAX + 1, 0}};
     struct srv_session *a = make_cut("a");
-    srv_session_set_revision(a, &wrong[_i / 2]);
+    srv_session_set_revision(a, &wrong[_i]);
     srv_session_put(a);
     srv_session_put(make_cut("b"));
-    read_again(_i % 2 == 0 ? FILES : BASE);
+    read_again(MANIFEST);
     ck_assert_uint_eq(store_app_length(app, "a"), SIZE_MAX);
     ck_assert_uint_eq(store_app_length(app, "b"), 3);
 }
@@ -196,8 +187,8 @@ Suite *suite_revision(void)
     tcase_add_test(drawn, test_a_truncation_is_known_again_by_the_revision_before_and_its_length);
     TCase *files = suite_cases(suite, "files", set_up, tear_down, 60);
     tcase_add_loop_test(files, test_files_keep_the_revision_and_the_last_truncation, JOURNAL,
-                        FILES + 1);
-    tcase_add_loop_test(files, test_a_revision_that_cannot_be_is_damage, 0, 6);
+                        MANIFEST + 1);
+    tcase_add_loop_test(files, test_a_revision_that_cannot_be_is_damage, 0, 3);
     TCase *steps = suite_cases(suite, "steps", set_up, NULL, 0); /* which end all by themselves */
     tcase_add_test(steps, test_a_truncation_that_comes_while_a_step_is_queued_refuses_the_step);
     return suite;

@@ -83,7 +83,8 @@ START_TEST(test_session_missing_id_of_another_instance_is_told_apart)
     ck_assert_int_eq(error.code, missing[_i].code);
     ck_assert_str_eq(error.param, "session_id");
     size_t owner = error.code == SRV_E_WRONG_INSTANCE ? strcspn(missing[_i].id, ".") : 0;
-    ck_assert(strlen(error.owner) == owner && memcmp(error.owner, missing[_i].id, owner) == 0);
+    ck_assert(strlen(error.instance) == owner &&
+              memcmp(error.instance, missing[_i].id, owner) == 0);
 }
 END_TEST
 

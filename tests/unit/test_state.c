@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "attn_state.h"
-#include "bytes_source.h"
 #include "files/checksum.h"
 #include "rng.h"
 #include "suites.h"
@@ -175,16 +174,14 @@ static char *save(size_t *size, const struct attn_cache *cache, size_t budget)
     return save_notes(size, cache, budget, notes, 2);
 }
 
-/* The cache of these bytes or, where they are NULL, of a file.  NULL, with `error` set, where it is
- * refused. */
-static struct attn_cache *load_from(const char *bytes, int file, size_t size, size_t budget)
+/* The cache of these bytes; NULL, with `error` set, where they are refused. */
+static struct attn_cache *load(const char *bytes, size_t size, size_t budget)
 {
     struct attn_import *state = NULL;
     struct attn_cache *cache = new_cache();
     bool more = true;
     error = (struct attn_error){0};
-    enum attn_status status = bytes != NULL ? attn_import_open(&state, bytes, size, &error)
-                                            : attn_import_open_file(&state, file, size, &error);
+    enum attn_status status = attn_import_open(&state, bytes, size, &error);
     if (status == ATTN_OK)
         status = attn_import_begin(state, cache, &error);
     while (status == ATTN_OK && more)
@@ -195,19 +192,6 @@ static struct attn_cache *load_from(const char *bytes, int file, size_t size, si
         return cache;
     attn_cache_free(cache);
     return NULL;
-}
-
-/* Imports from memory and from a file, which must give the same result. */
-static struct attn_cache *load(const char *bytes, size_t size, size_t budget)
-{
-    int file = bytes_file(bytes, size);
-    attn_cache_free(load_from(NULL, file, size, budget));
-    struct attn_error there = error;
-    close(file);
-    struct attn_cache *cache = load_from(bytes, -1, size, budget);
-    ck_assert_int_eq(error.status, there.status);
-    ck_assert_str_eq(error.message, there.message);
-    return cache;
 }
 
 /* ---- Random sequences ------------------------------------------------------------------------ */
@@ -379,26 +363,6 @@ START_TEST(test_state_of_other_weights_or_too_long_is_refused)
 }
 END_TEST
 
-/* The file may have become shorter, at any of its tokens, since its size was read. */
-START_TEST(test_state_in_a_file_that_cannot_be_read_is_not_called_malformed)
-{
-    struct known k = sample(100);
-    size_t size, used = attn_cache_pool_used(pool);
-    uint64_t header;
-    char *bytes = save(&size, k.cache, 1 << 20);
-    memcpy(&header, bytes, sizeof header);
-    for (size_t length = sizeof header + header; length < size; length += 1000) {
-        int file = bytes_file(bytes, length);
-        ck_assert_ptr_null(load_from(NULL, file, size, 4096));
-        ck_assert_int_eq(error.status, ATTN_IO);
-        close(file);
-    }
-    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
-    free(bytes);
-    attn_cache_free(k.cache);
-}
-END_TEST
-
 /* Sets the first number of the first tensor, which begins where the header ends. */
 static void put_first(char *file, float number)
 {
@@ -562,7 +526,6 @@ Suite *suite_state(void)
         6);
     tcase_add_test(tests, test_state_what_is_wrong_is_named);
     tcase_add_test(tests, test_state_of_other_weights_or_too_long_is_refused);
-    tcase_add_test(tests, test_state_in_a_file_that_cannot_be_read_is_not_called_malformed);
     tcase_add_test(
         tests, test_state_numbers_that_no_cache_can_hold_are_refused_though_the_checksum_is_right);
     tcase_add_test(tests, test_state_notes_that_would_break_the_header_are_refused);

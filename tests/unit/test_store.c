@@ -12,7 +12,6 @@
 #include "attn_state.h"
 #include "disk.h"
 #include "store/journal.h"
-#include "store/restore.h"
 #include "store/store_files.h"
 #include "store_app.h"
 #include "suites.h"
@@ -88,39 +87,21 @@ static size_t count_files(enum srv_file_kind kind)
     return found;
 }
 
-/* Records a step, a fork, and another step; returns the fork's epoch. */
-static uint64_t fork_between_steps(struct srv_session *parent)
+/* Records a step, a fork and another step, makes a snapshot, and begins again with the files as
+ * they were and those of the snapshot that the command leaves. */
+static void kill_snapshot(struct srv_session *parent, const char *command)
 {
     ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
-    struct srv_session *fork = store_app_fork(&app, parent, "fork");
+    srv_session_put(store_app_fork(&app, parent, "fork"));
     ck_assert_int_eq(store_app_append(&app, parent), SRV_OK);
-    uint64_t epoch = fork->epoch;
-    srv_session_put(fork);
-    return epoch;
-}
-
-/* Makes a snapshot, and leaves of it what SIGKILL leaves before the session of that epoch has its
- * file. */
-static void kill_snapshot_before(uint64_t epoch)
-{
-    char command[128];
+    srv_session_put(parent);
     store_app_shell(&app,
                     "mkdir kept && find . -maxdepth 1 -name '*.*' -type f -exec cp {} kept \\;");
     store_app_snapshot(&app);
     store_app_end(&app);
-    snprintf(command, sizeof command, "rm *.base %016llx-*.session && cp -n kept/* .",
-             (unsigned long long)epoch);
     store_app_shell(&app, command);
+    store_app_shell(&app, "cp -n kept/* . && rm -r kept");
     store_app_begin(&app);
-}
-
-/* The same where the parent has its file and its fork does not; gives the reference to the parent
- * back. */
-static void kill_snapshot_between(struct srv_session *parent)
-{
-    uint64_t fork = fork_between_steps(parent);
-    srv_session_put(parent);
-    kill_snapshot_before(fork);
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
@@ -147,35 +128,27 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
 }
 END_TEST
 
-/* A session whose older file is good gives its memory back once the snapshot has noted what it is,
- * others when their files are written. */
-START_TEST(test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_back_before_its_end)
+/* The snapshot needs blocks of sessions that have changed alone. */
+START_TEST(test_session_deleted_while_a_snapshot_is_written_gives_its_memory_back_at_once)
 {
-    struct srv_session *unchanged = store_app_session(&app, "a");
-    struct srv_session *changed[] = {store_app_session(&app, "b"), store_app_session(&app, "c")};
+    struct srv_session *unchanged = store_app_session(&app, "a"),
+                       *changed = store_app_session(&app, "b");
     struct srv_store_status status;
     ck_assert_int_eq(store_app_append(&app, unchanged), SRV_OK);
     store_app_snapshot(&app);
-    for (size_t i = 0; i < 2; i++)
-        ck_assert_int_eq(store_app_append(&app, changed[i]), SRV_OK);
+    ck_assert_int_eq(store_app_append(&app, changed), SRV_OK);
     srv_store_request_snapshot(&status, app.store);
     store_app_await_snapshot(&app);
-    atomic_store(&disk.fsync_ms, SLOW_MS / 5);
+    atomic_store(&disk.fdatasync_ms, SLOW_MS);
     srv_store_take_snapshot(app.store);
-    size_t before = attn_cache_pool_used(app.pool), bytes = attn_cache_bytes(unchanged->cache);
+    const size_t before = attn_cache_pool_used(app.pool),
+                 bytes = attn_cache_bytes(unchanged->cache);
     delete_session(unchanged);
-    for (int i = 0; i < 100 && attn_cache_pool_used(app.pool) > before - bytes; i++)
-        usleep(10000);
     ck_assert_uint_eq(attn_cache_pool_used(app.pool), before - bytes);
-    for (size_t i = 0; i < 2; i++)
-        delete_session(changed[i]);
-    while (status.running && attn_cache_pool_used(app.pool) > 0) {
-        usleep(10000);
-        srv_store_describe(&status, app.store);
-    }
     srv_store_describe(&status, app.store);
-    ck_assert(status.running); /* the base is still to be written */
-    atomic_store(&disk.fsync_ms, 0);
+    ck_assert(status.running);
+    atomic_store(&disk.fdatasync_ms, 0);
+    delete_session(changed);
 }
 END_TEST
 
@@ -206,7 +179,7 @@ START_TEST(test_session_with_two_records_of_one_number_is_lost_and_not_wrong)
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = session->epoch, .chain = 1};
     struct srv_journal journal;
     struct srv_file file;
-    srv_file_name(&file, SRV_FILE_JOURNAL, 2, 0);
+    srv_file_name(&file, SRV_FILE_JOURNAL, 2);
     int fd = openat(srv_store_directory(app.store), file.name, O_RDWR | O_CREAT | O_EXCL, 0600);
     ck_assert(srv_journal_open(&journal, fd, 2));
     srv_journal_add(&journal, &head, parts, 3);
@@ -283,70 +256,103 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
 }
 END_TEST
 
-/* The base may be on the disk, and names files that must not be written again. */
-START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation)
+/* The manifest may be on the disk. */
+START_TEST(test_snapshot_whose_manifest_may_stand_is_tried_again)
 {
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status asked;
     srv_store_request_snapshot(&asked, app.store);
     store_app_await_snapshot(&app);
-    atomic_store(&disk.unsafe_base, asked.generation + 1);
+    atomic_store(&disk.unsafe_manifest, asked.generation + 1);
     ck_assert_uint_eq(store_app_take_snapshot(&app).base, asked.base);
-    ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
-    atomic_store(&disk.unsafe_base, 0);
+    ck_assert_uint_eq(count_files(SRV_FILE_MANIFEST), 1);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 2);
+    atomic_store(&disk.unsafe_manifest, 0);
+    if (_i > 0)
+        ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     store_app_await_snapshot(&app);
-    ck_assert_uint_eq(store_app_take_snapshot(&app).base, asked.generation + 2);
-    ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
+    ck_assert_uint_eq(store_app_take_snapshot(&app).base, asked.generation + 1 + (uint64_t)_i);
+    ck_assert_uint_eq(count_files(SRV_FILE_MANIFEST), 1);
+    ck_assert_uint_eq(count_files(SRV_FILE_COPY), 1);
+    ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
     srv_session_put(session);
-    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1 + (size_t)_i);
 }
 END_TEST
 
-/* The daemon is killed while it writes the first snapshot of a directory: the files of that shadow
- * no record, and the next snapshot removes them. */
+/* The daemon is killed while it writes the first snapshot of a directory, or before it has removed
+ * what that replaces; after power loss names of blocks may be on the disk without bytes.  A part of
+ * a snapshot shadows no record, and the next snapshot removes it. */
 START_TEST(test_fork_outlives_a_first_snapshot_that_was_killed)
 {
-    kill_snapshot_between(store_app_session(&app, "a"));
-    ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 1);
+    static const char *const kills[] = {"rm *.manifest *.copy",
+                                        "rm *.manifest *.copy && truncate -s 0 *.blocks",
+                                        "for f in *.manifest *.copy; do mv $f $f.new; done",
+                                        "for f in *.copy; do mv $f $f.new; done", ":"};
+    kill_snapshot(store_app_session(&app, "a"), kills[_i]);
+    ck_assert_uint_eq(count_files(SRV_FILE_BLOCKS), 1);
+    ck_assert_uint_eq(count_files(SRV_FILE_UNFINISHED), 0);
     ck_assert_uint_eq(store_app_length(&app, "a"), 2);
     ck_assert_uint_eq(store_app_length(&app, "fork"), 1);
     store_app_snapshot(&app);
-    ck_assert_uint_eq(count_files(SRV_FILE_SESSION), 2);
+    ck_assert_uint_eq(count_files(SRV_FILE_BLOCKS), 1);
+    ck_assert_uint_eq(count_files(SRV_FILE_MANIFEST), 1);
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
     ck_assert_uint_eq(store_app_find_again(&app, "a"), 2);
     ck_assert_uint_eq(store_app_find_again(&app, "fork"), 1);
 }
 END_TEST
 
-/* After power loss, names of files may be on the disk without their bytes. */
-START_TEST(test_empty_files_of_a_first_snapshot_shadow_no_record)
+/* What one copy says counts, also where a part of a later moment stands beside it. */
+START_TEST(test_damaged_copy_of_a_manifest_costs_nothing)
 {
-    kill_snapshot_between(store_app_session(&app, "a"));
+    static const char *const damages[] = {"truncate -s 5 *.manifest", "truncate -s 5 *.copy",
+                                          "rm *.manifest", "rm *.copy"};
+    struct srv_session *session = store_app_session(&app, "a");
+    struct srv_store_status status;
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    store_app_snapshot(&app);
+    kill_snapshot(session, "rm -f *3.manifest *3.copy");
     store_app_end(&app);
-    store_app_shell(&app, "truncate -s 0 *.session");
+    store_app_shell(&app, damages[_i]);
     store_app_begin(&app);
-    ck_assert_uint_eq(store_app_length(&app, "a"), 2);
-    ck_assert_uint_eq(store_app_length(&app, "fork"), 1);
+    store_app_await_snapshot(&app); /* that nobody has asked for */
+    status = store_app_take_snapshot(&app);
+    ck_assert_uint_eq(status.base, status.generation);
+    store_app_shell(&app, "test $(ls *.manifest *.copy | wc -l) = 2 && ! ls *.damaged 2>/dev/null");
+    ck_assert_uint_eq(store_app_length(&app, "a"), 3);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 3);
+    ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
 }
 END_TEST
 
-/* The journals follow the files that the damaged base named; younger files are a part of a
- * moment. */
-START_TEST(test_damaged_base_leaves_its_files_and_the_journals_since)
+/* Where both copies are damaged, what journals have alone is served, and all files are kept, the
+ * blocks too: in later starts and snapshots. */
+START_TEST(test_damaged_manifest_leaves_the_journals_since_and_keeps_its_blocks)
 {
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    srv_session_put(session);
     store_app_snapshot(&app);
-    kill_snapshot_between(session);
-    ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
-    for (int i = 0; i < 2; i++) { /* first damaged, then set aside */
-        store_app_end(&app);
-        store_app_shell(&app, i == 0 ? "truncate -s 5 *.base" : "test -f *.base.damaged");
+    session = store_app_session(&app, "b");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    srv_session_put(session);
+    store_app_end(&app);
+    store_app_shell(&app, "truncate -s 5 *.manifest *.copy && cat *.blocks >before");
+    for (int i = 0; i < 3; i++) {
         store_app_begin(&app);
-        ck_assert_uint_eq(store_app_length(&app, "a"), 3);
-        ck_assert_uint_eq(store_app_length(&app, "fork"), 2);
+        ck_assert_uint_eq(store_app_length(&app, "a"), SIZE_MAX);
+        ck_assert_uint_eq(store_app_length(&app, "b"), 1 + (size_t)i);
+        session = srv_session_peek(app.sessions, NULL, "b");
+        ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+        srv_session_put(session);
+        store_app_snapshot(&app);
+        store_app_shell(&app, "test -f *.manifest.damaged -a -f *.copy.damaged && "
+                              "cmp $(ls *.blocks | head -1) before");
+        store_app_end(&app);
     }
+    store_app_begin(&app);
 }
 END_TEST
 
@@ -362,14 +368,14 @@ static void list_files(char out[4096])
     ck_assert_int_eq(pclose(stream), 0);
 }
 
-/* Fails a start that begins with a snapshot: the disk has room for small sessions only (0), or none
- * for the base (1), or may lose the name of the base (2). */
+/* Fails a start that begins with a snapshot: the disk has no room for blocks (0), or none for the
+ * manifest (1), or may lose its name (2). */
 static void fail_start(int why)
 {
     if (why == 0)
         store_app_limit_files(1500);
-    atomic_store(&disk.no_base, why == 1);
-    atomic_store(&disk.unsafe_base, why == 2 ? 2 : 0);
+    atomic_store(&disk.no_manifest, why == 1);
+    atomic_store(&disk.unsafe_manifest, why == 2 ? 2 : 0);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
     const struct srv_store_context context = srv_app_store_context(&app);
     ck_assert(srv_store_open(&app.store, &context, message, sizeof message));
@@ -377,8 +383,8 @@ static void fail_start(int why)
     ck_assert_msg(strstr(message, "cannot be written") != NULL, "%s", message);
     ck_assert(srv_store_close(app.store));
     srv_sessions_close(app.sessions);
-    atomic_store(&disk.no_base, false);
-    atomic_store(&disk.unsafe_base, 0);
+    atomic_store(&disk.no_manifest, false);
+    atomic_store(&disk.unsafe_manifest, 0);
     store_app_limit_files(RLIM_INFINITY);
 }
 
@@ -423,7 +429,7 @@ START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_of
 }
 END_TEST
 
-#define COME_AND_GO 600 /* sessions: of twice as many records several windows are read */
+#define COME_AND_GO 3200 /* sessions: of twice as many records several windows are read */
 
 /* The number of bytes in the first line of progress. */
 static size_t first_reported(int log)
@@ -465,7 +471,7 @@ START_TEST(test_start_logs_how_far_it_is_within_one_journal)
 }
 END_TEST
 
-/* A session file of a killed snapshot has a number that no journal has to follow. */
+/* The blocks of a killed snapshot have a number that no journal has to follow. */
 START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed)
 {
     store_app_end(&app);
@@ -475,8 +481,7 @@ START_TEST(test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     srv_session_put(session);
     store_app_end(&app);
-    store_app_shell(
-        &app, "test -f *3.base && for f in *3.session; do cp $f ${f%3.session}4.session; done");
+    store_app_shell(&app, "cp *.blocks $(ls *.blocks | sed s/^0/1/)");
     app.config.durability = SRV_DURABLE_JOURNAL;
     store_app_begin(&app);
     ck_assert_uint_eq(store_app_length(&app, "a"), 1);
@@ -497,28 +502,29 @@ START_TEST(test_what_is_no_regular_file_is_not_waited_for)
 }
 END_TEST
 
-/* The file is longer than the window, and can be opened but not read. */
-START_TEST(test_session_file_that_cannot_be_read_is_not_damaged)
+/* All files (0), or blocks alone, which a start that makes a snapshot reads (1). */
+START_TEST(test_start_is_refused_where_files_cannot_be_read_that_may_be_sound)
 {
-    struct srv_restore restore;
-    struct srv_file_reader reader;
-    struct srv_file file;
+    char before[4096], after[4096];
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
-    store_app_snapshot(&app);
-    srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
-    ck_assert(srv_file_reader_open(&reader, srv_store_directory(app.store), file.name));
-    reader.room = 64;
-    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    atomic_store(&disk.unreadable, ENOENT);
-    const struct srv_session_file read = {.epoch = session->epoch,
-                                          .generation = session->file_generation};
-    enum srv_restore_status result = srv_restore_file(&restore, &read, &reader);
-    atomic_store(&disk.unreadable, 0);
-    ck_assert_int_eq(result, SRV_RESTORE_UNREADABLE);
-    srv_restore_fini(&restore);
-    srv_file_reader_close(&reader);
     srv_session_put(session);
+    store_app_snapshot(&app);
+    store_app_end(&app);
+    list_files(before);
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+    struct srv_store_context context = srv_app_store_context(&app);
+    context.reads_at_once = true;
+    ck_assert(srv_store_open(&app.store, &context, message, sizeof message));
+    atomic_store(_i == 0 ? &disk.unreadable : &disk.unreadable_blocks, EIO);
+    ck_assert(!srv_store_load(app.store, message, sizeof message));
+    ck_assert_msg(strstr(message, "cannot be read: Input/output error") != NULL, "%s", message);
+    disk_reset();
+    store_app_end(&app);
+    list_files(after);
+    ck_assert_str_eq(after, before);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 1);
 }
 END_TEST
 
@@ -568,9 +574,8 @@ Suite *suite_store(void)
     Suite *suite = suite_create("store");
     TCase *tests = suite_cases(suite, "store", set_up, tear_down, 60);
     tcase_add_test(tests, test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_disk);
-    tcase_add_test(
-        tests,
-        test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_back_before_its_end);
+    tcase_add_test(tests,
+                   test_session_deleted_while_a_snapshot_is_written_gives_its_memory_back_at_once);
     tcase_add_test(tests,
                    test_session_that_could_not_be_recorded_is_not_recorded_by_a_step_that_found_it);
     tcase_add_test(tests, test_session_with_two_records_of_one_number_is_lost_and_not_wrong);
@@ -578,10 +583,10 @@ Suite *suite_store(void)
     tcase_add_test(tests,
                    test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded);
     tcase_add_test(tests, test_snapshot_that_was_asked_for_is_owed_until_it_is_made);
-    tcase_add_test(tests, test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation);
-    tcase_add_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed);
-    tcase_add_test(tests, test_empty_files_of_a_first_snapshot_shadow_no_record);
-    tcase_add_test(tests, test_damaged_base_leaves_its_files_and_the_journals_since);
+    tcase_add_loop_test(tests, test_snapshot_whose_manifest_may_stand_is_tried_again, 0, 2);
+    tcase_add_loop_test(tests, test_fork_outlives_a_first_snapshot_that_was_killed, 0, 5);
+    tcase_add_loop_test(tests, test_damaged_copy_of_a_manifest_costs_nothing, 0, 4);
+    tcase_add_test(tests, test_damaged_manifest_leaves_the_journals_since_and_keeps_its_blocks);
     tcase_add_loop_test(
         tests, test_start_whose_first_snapshot_fails_leaves_no_more_files_however_often_it_is_tried,
         0, 3);
@@ -589,7 +594,8 @@ Suite *suite_store(void)
     tcase_add_test(tests,
                    test_sessions_outlive_a_change_to_journals_after_a_snapshot_that_was_killed);
     tcase_add_test(tests, test_what_is_no_regular_file_is_not_waited_for);
-    tcase_add_test(tests, test_session_file_that_cannot_be_read_is_not_damaged);
+    tcase_add_loop_test(tests, test_start_is_refused_where_files_cannot_be_read_that_may_be_sound,
+                        0, 2);
     tcase_add_test(tests, test_directory_of_another_user_is_refused_with_the_owner_and_the_remedy);
     return suite;
 }

@@ -43,12 +43,18 @@ static void tear_down(void)
 
 /* ---- The order of calls ---------------------------------------------------------------------- */
 
+static size_t find_last(enum disk_call call, const char *end)
+{
+    size_t last = SIZE_MAX;
+    for (size_t i = 0; (i = disk_find(call, end, i)) != SIZE_MAX; i++)
+        last = i;
+    return last;
+}
+
 /* Whether each write to a journal so far was followed by a flush of it. */
 static bool all_flushed(void)
 {
-    size_t last = SIZE_MAX;
-    for (size_t i = 0; (i = disk_find(DISK_PWRITE, ".journal", i)) != SIZE_MAX; i++)
-        last = i;
+    const size_t last = find_last(DISK_PWRITE, ".journal");
     return last == SIZE_MAX || disk_find(DISK_FDATASYNC, ".journal", last) != SIZE_MAX;
 }
 
@@ -102,9 +108,7 @@ START_TEST(test_always_flushes_the_end_of_the_old_journal_before_it_answers_in_t
     srv_store_take_snapshot(app.store);
     ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
     atomic_store(&disk.fdatasync_ms, 0);
-    size_t end = SIZE_MAX, head = disk_find(DISK_PWRITE, "2.journal", 0);
-    for (size_t i = 0; (i = disk_find(DISK_PWRITE, "1.journal", i)) != SIZE_MAX; i++)
-        end = i;
+    size_t end = find_last(DISK_PWRITE, "1.journal"), head = disk_find(DISK_PWRITE, "2.journal", 0);
     size_t recorded = disk_find(DISK_PWRITE, "2.journal", head + 1);
     size_t answered = disk_find(DISK_FDATASYNC, "2.journal", recorded);
     ck_assert(end < recorded && answered != SIZE_MAX);
@@ -164,30 +168,36 @@ START_TEST(test_new_journal_is_on_the_disk_by_name_before_anything_is_recorded_i
     size_t named = disk_find(DISK_FSYNC, directory, head);
     size_t recorded = disk_find(DISK_PWRITE, "2.journal", head + 1);
     ck_assert(head < flushed && flushed < recorded && recorded != SIZE_MAX);
-    ck_assert_uint_lt(named, disk_find(DISK_RENAME, ".session", 0)); /* no flush of theirs */
+    ck_assert_uint_lt(named, disk_find(DISK_PWRITE, ".blocks", 0)); /* no flush of theirs */
     srv_session_put(a);
 }
 END_TEST
 
-/* One fsync for each of a few files, and one syncfs for many. */
-START_TEST(test_base_is_named_after_its_files_are_on_the_disk_and_nothing_is_removed_before_it_is)
+/* A new manifest (0), and a section of one that is there (1). */
+START_TEST(test_manifest_names_blocks_that_are_on_the_disk_and_nothing_is_removed_before_it_is_too)
 {
-    watch_snapshot(_i == 0 ? 3 : 40);
-    size_t renamed = 0, last = 0;
-    for (size_t i = 0; (i = disk_find(DISK_RENAME, ".session", i)) != SIZE_MAX; i++, renamed++)
-        last = i;
-    ck_assert_uint_eq(renamed, _i == 0 ? 3 : 40);
-    size_t base = disk_find(DISK_RENAME, "2.base", 0);
-    size_t whole = _i == 0 ? disk_find(DISK_FSYNC, ".session.new", 0)
-                           : disk_find(DISK_SYNCFS, directory, last);
-    ck_assert_uint_lt(whole, base);
-    ck_assert_uint_eq(disk_count(DISK_FSYNC, ".session.new"), _i == 0 ? 3 : 0);
-    ck_assert_uint_lt(disk_find(DISK_FSYNC, directory, last), base);
-    ck_assert_uint_lt(disk_find(DISK_FSYNC, ".base.new", last), base);
-    ck_assert_uint_ne(base, SIZE_MAX);
-    size_t named = disk_find(DISK_FSYNC, directory, base);
-    ck_assert_uint_lt(named, disk_find(DISK_UNLINK, "1.journal", 0));
-    ck_assert_uint_ne(disk_find(DISK_UNLINK, "1.journal", 0), SIZE_MAX);
+    watch_snapshot(3);
+    if (_i == 1)
+        watch_snapshot(2);
+    const char *const manifest = _i == 0 ? "2.manifest.new" : "2.manifest";
+    const char *const copy = _i == 0 ? "2.copy.new" : "2.copy";
+    const size_t blocks = find_last(DISK_PWRITE, ".blocks");
+    ck_assert_uint_ne(blocks, SIZE_MAX);
+    ck_assert_uint_eq(disk_count(DISK_FDATASYNC, ".blocks"), 1); /* for all sessions */
+    const size_t flushed = disk_find(DISK_FDATASYNC, ".blocks", blocks);
+    const size_t named = _i == 0 ? disk_find(DISK_FSYNC, directory, flushed) : flushed;
+    const size_t said = find_last(DISK_FDATASYNC, manifest),
+                 twice = find_last(DISK_FDATASYNC, copy);
+    ck_assert(flushed < said && named < said && said < twice && twice != SIZE_MAX);
+    ck_assert_uint_lt(named, disk_find(DISK_RENAME, "2.manifest", 0));
+    size_t whole = twice;
+    if (_i == 0) {
+        ck_assert_uint_lt(twice, disk_find(DISK_RENAME, "2.manifest", 0));
+        whole = disk_find(DISK_FSYNC, directory, disk_find(DISK_RENAME, "2.copy", 0));
+    }
+    const size_t removed = disk_find(DISK_UNLINK, _i == 0 ? "1.journal" : "2.journal", 0);
+    ck_assert(whole < removed && removed != SIZE_MAX);
+    ck_assert_uint_eq(disk_find(DISK_UNLINK, ".journal", 0), removed);
 }
 END_TEST
 
@@ -219,19 +229,19 @@ START_TEST(test_change_that_was_refused_leaves_no_trace_where_it_cannot_be_cut_o
 }
 END_TEST
 
-/* The new journals, of which there are two, take nothing before a base is written. */
+/* The new journals, of which there are two, take nothing before a manifest is written. */
 START_TEST(test_nothing_is_recorded_after_a_refused_change_until_a_snapshot_is_written)
 {
     struct srv_store_status status;
     struct srv_session *a = refuse_truncation(false);
-    atomic_store(&disk.no_base, true);
+    atomic_store(&disk.no_manifest, true);
     for (int i = 0; i < 2; i++) {
         srv_store_request_snapshot(&status, app.store);
         store_app_await_snapshot(&app);
         ck_assert_uint_eq(store_app_take_snapshot(&app).base, 0);
         ck_assert_int_eq(srv_store_truncate(app.store, a, &cut, &error), SRV_E_STORAGE);
     }
-    atomic_store(&disk.no_base, false);
+    atomic_store(&disk.no_manifest, false);
     store_app_snapshot(&app);
     ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
     srv_session_put(a);
@@ -268,26 +278,30 @@ START_TEST(test_start_on_a_full_disk_serves_and_refuses_changes_until_there_is_r
 }
 END_TEST
 
-/* Where only snapshots are kept, a first start writes a base. */
-START_TEST(test_start_that_needs_room_says_for_which_file_and_how_much)
+/* Where only snapshots are kept now, a start that finds a journal makes one. */
+START_TEST(test_start_that_needs_room_says_for_what)
 {
+    static const char *const names[] = {"blocks", "0000000000000002.manifest"};
     char message[512], name[256];
+    struct srv_session *session = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+    srv_session_put(session);
     store_app_end(&app);
-    store_app_shell(&app, "rm -f *.journal *.base");
     app.config.durability = SRV_DURABLE_SNAPSHOT;
     const struct srv_store_context context = srv_app_store_context(&app);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
     struct srv_store_context own = context;
     own.sessions = app.sessions;
     ck_assert(srv_store_open(&app.store, &own, message, sizeof message));
-    atomic_store(&disk.full, true);
+    atomic_store(_i == 0 ? &disk.full : &disk.no_manifest, true);
     ck_assert(!srv_store_load(app.store, message, sizeof message));
-    snprintf(name, sizeof name, "%s/0000000000000001.base of 88 bytes cannot be written: No space",
-             app.config.state_dir);
+    snprintf(name, sizeof name, "%s/%s cannot be written: No space", app.config.state_dir,
+             names[_i]);
     ck_assert_msg(strstr(message, name) != NULL, "%s", message);
     store_app_end(&app);
-    atomic_store(&disk.full, false);
+    disk_reset();
     store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 1);
 }
 END_TEST
 
@@ -413,17 +427,32 @@ static void expect_row(struct srv_session *session, size_t at, enum srv_error_co
         ck_assert(attn_cache_truncate(session->cache, at));
 }
 
-/* Two sessions with a base, of which one has changed since. */
+static const char *const removals[] = {"rm *.journal",
+                                       "rm *.manifest",
+                                       "rm *.copy",
+                                       "rm *.manifest *.copy",
+                                       "rm *.blocks",
+                                       "rm *",
+                                       "mkdir away && mv *.* away"};
+#define REMOVALS ((int)(sizeof removals / sizeof *removals))
+
+/* Two sessions with a snapshot, of which one has changed since; in the second half of the runs a
+ * start has read the files. */
 START_TEST(test_files_that_are_removed_in_use_cost_no_change_that_was_taken)
 {
-    static const char *const removals[] = {"rm *.journal", "rm *.base", "rm *.session", "rm *",
-                                           "mkdir away && mv *.* away"};
     struct srv_session *a = store_app_session(&app, "a"), *b = store_app_session(&app, "b");
     expect_row(a, 0, SRV_OK);
     expect_row(b, 0, SRV_OK);
     store_app_snapshot(&app);
     expect_row(a, 1, SRV_OK);
-    store_app_shell(&app, removals[_i]);
+    if (_i >= REMOVALS) {
+        srv_session_put(a);
+        srv_session_put(b);
+        ck_assert_uint_eq(store_app_find_again(&app, "a"), 2);
+        a = srv_session_peek(app.sessions, NULL, "a");
+        b = srv_session_peek(app.sessions, NULL, "b");
+    }
+    store_app_shell(&app, removals[_i % REMOVALS]);
     store_app_await_snapshot(&app); /* that nobody has asked for */
     expect_row(a, 2, SRV_E_STORAGE);
     store_app_take_snapshot(&app);
@@ -435,6 +464,24 @@ START_TEST(test_files_that_are_removed_in_use_cost_no_change_that_was_taken)
     store_app_begin(&app);
     ck_assert_uint_eq(store_app_length(&app, "a"), 3);
     ck_assert_uint_eq(store_app_length(&app, "b"), 1);
+}
+END_TEST
+
+START_TEST(test_files_that_are_removed_in_use_are_written_anew_where_snapshots_alone_are_kept)
+{
+    store_app_end(&app);
+    app.config.durability = SRV_DURABLE_SNAPSHOT;
+    store_app_begin(&app);
+    struct srv_session *a = store_app_session(&app, "a");
+    expect_row(a, 0, SRV_OK);
+    srv_session_put(a);
+    store_app_snapshot(&app);
+    store_app_shell(&app, _i == 0 ? "rm *.manifest *.copy" : "rm *.blocks");
+    store_app_await_snapshot(&app); /* that nobody has asked for */
+    store_app_take_snapshot(&app);
+    store_app_crash(&app);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 1);
 }
 END_TEST
 
@@ -485,21 +532,20 @@ START_TEST(test_start_with_a_wall_clock_that_is_wrong_keeps_sessions_and_their_i
 }
 END_TEST
 
-/* Files are read at once where the one of another session is empty, and where there is no base. */
-START_TEST(test_what_is_read_at_once_has_its_owner_and_its_idle_time)
+/* A block of another session is damaged (0), or the manifest (1). */
+START_TEST(test_what_is_beside_damage_has_its_owner_and_its_idle_time)
 {
-    char command[64];
     struct srv_session *session = make_owned_session(), *other = store_app_session(&app, "other");
     session->used_ns -= 100 * NS_PER_S;
     ck_assert_int_eq(store_app_append(&app, other), SRV_OK);
-    snprintf(command, sizeof command,
-             _i == 0 ? "truncate -s 0 %016llx-*.session" : "rm *.base *.journal # %llx",
-             (unsigned long long)other->epoch);
     srv_session_put(session);
     srv_session_put(other);
     store_app_snapshot(&app);
-    store_app_end(&app);
-    store_app_shell(&app, command);
+    if (_i == 0)
+        store_app_damage_block(&app, "other");
+    else
+        store_app_shell(&app, "truncate -s 50 *.manifest");
+    store_app_crash(&app);
     store_app_begin(&app);
     ck_assert_uint_eq(store_app_length(&app, "other"), _i == 0 ? SIZE_MAX : 1);
     check_owned_session("a", false);
@@ -547,7 +593,7 @@ Suite *suite_store_disk(void)
     tcase_add_test(always,
                    test_nothing_is_recorded_after_a_refused_change_until_a_snapshot_is_written);
     tcase_add_test(tests, test_start_on_a_full_disk_serves_and_refuses_changes_until_there_is_room);
-    tcase_add_test(tests, test_start_that_needs_room_says_for_which_file_and_how_much);
+    tcase_add_loop_test(tests, test_start_that_needs_room_says_for_what, 0, 2);
     tcase_add_loop_test(tests, test_journal_that_was_begun_and_could_not_be_removed_is_begun_again,
                         0, 2);
     tcase_add_test(tests, test_everysec_flushes_within_two_seconds);
@@ -556,17 +602,20 @@ Suite *suite_store_disk(void)
                    test_new_journal_is_on_the_disk_by_name_before_anything_is_recorded_in_it);
     tcase_add_loop_test(
         tests,
-        test_base_is_named_after_its_files_are_on_the_disk_and_nothing_is_removed_before_it_is, 0,
+        test_manifest_names_blocks_that_are_on_the_disk_and_nothing_is_removed_before_it_is_too, 0,
         2);
     tcase_add_loop_test(tests, test_files_that_are_removed_in_use_cost_no_change_that_was_taken, 0,
-                        5);
+                        2 * REMOVALS);
+    tcase_add_loop_test(
+        tests, test_files_that_are_removed_in_use_are_written_anew_where_snapshots_alone_are_kept,
+        0, 2);
     tcase_add_loop_test(
         tests, test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_file, 0, 2);
     tcase_add_loop_test(
         tests, test_owner_keys_and_digests_come_back_from_the_journal_and_from_a_snapshot, 0, 2);
     tcase_add_loop_test(
         tests, test_start_with_a_wall_clock_that_is_wrong_keeps_sessions_and_their_idle_time, 0, 2);
-    tcase_add_loop_test(tests, test_what_is_read_at_once_has_its_owner_and_its_idle_time, 0, 2);
+    tcase_add_loop_test(tests, test_what_is_beside_damage_has_its_owner_and_its_idle_time, 0, 2);
     tcase_add_test(tests, test_idle_time_outlives_a_crash_but_for_a_minute);
     return suite;
 }

@@ -79,7 +79,7 @@ static int open_journal(uint64_t generation)
 {
     char path[SCRATCH_PATH + SRV_FILE_NAME];
     struct srv_file file;
-    srv_file_name(&file, SRV_FILE_JOURNAL, generation, 0);
+    srv_file_name(&file, SRV_FILE_JOURNAL, generation);
     snprintf(path, sizeof path, "%s/%s", app.config.state_dir, file.name);
     int fd = open(path, O_RDWR);
     ck_assert_int_ge(fd, 0);

@@ -1,14 +1,13 @@
 /* test_store_room.c: sessions that filled the pool fill it again after a restart, which leaves no
  * room for sessions that were deleted before, nor for more blocks than each session had. */
 #include <check.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "attn_limits.h"
 #include "base/clock.h"
-#include "store/store_files.h"
+#include "store/record.h"
 #include "store_app.h"
 #include "suites.h"
 
@@ -94,7 +93,7 @@ static void expect_room(void)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-/* The sessions are in a journal, or in files of a snapshot. */
+/* The sessions are in a journal, or in a snapshot. */
 START_TEST(test_sessions_that_expired_while_no_daemon_ran_take_no_room_later)
 {
     make_sessions('e', ROOM, LONG_NS);
@@ -203,7 +202,7 @@ START_TEST(test_forks_of_a_parent_that_was_deleted_share_their_blocks_again)
 }
 END_TEST
 
-START_TEST(test_forks_share_with_a_session_whose_file_is_older_than_they_are)
+START_TEST(test_forks_share_with_a_session_that_was_on_the_disk_before_them)
 {
     char id[] = "f2";
     make_forks(2);
@@ -217,31 +216,48 @@ START_TEST(test_forks_share_with_a_session_whose_file_is_older_than_they_are)
 }
 END_TEST
 
-/* Changes a byte of the session's file. */
-static void damage_file(const char *id)
+/* Changes a byte of the session's record in both copies of the manifest. */
+static void damage_record(const char *id)
 {
-    struct srv_session *session = srv_session_peek(app.sessions, NULL, id);
-    struct srv_file file;
-    srv_file_name(&file, SRV_FILE_SESSION, session->file_generation, session->epoch);
-    srv_session_put(session);
-    int fd = openat(srv_store_directory(app.store), file.name, O_WRONLY);
-    ck_assert_int_eq(pwrite(fd, "x", 1, 700), 1);
-    close(fd);
+    char field[sizeof((struct srv_record_create *)NULL)->id] = {0};
+    static const char *const copies[] = {"0000000000000002.manifest", "0000000000000002.copy"};
+    snprintf(field, sizeof field, "%s", id);
+    for (size_t i = 0; i < 2; i++) {
+        size_t length;
+        char *bytes = scratch_read(&length, app.config.state_dir, copies[i]);
+        char *at = memmem(bytes, length, field, sizeof field);
+        ck_assert_ptr_nonnull(at);
+        *at ^= 1;
+        scratch_write(app.config.state_dir, copies[i], bytes, length);
+        free(bytes);
+    }
 }
 
-/* Each of them in turn, as one stands first in the base and is the others' parent there. */
-START_TEST(test_forks_share_with_each_other_where_a_file_is_damaged)
+/* Each of them in turn, as one stands first in the manifest. */
+START_TEST(test_forks_share_with_each_other_where_one_is_lost)
 {
     static const char *const ids[] = {"p", "f0", "f1", "f2", "f3"};
     make_forks(4);
     store_app_snapshot(&app);
-    damage_file(ids[_i]);
-    store_app_end(&app);
-    app.config.durability = SRV_DURABLE_SNAPSHOT; /* so that a start reads all files */
-    store_app_begin(&app);
+    damage_record(ids[_i]);
+    (void)store_app_find_again(&app, ids[_i]);
     for (int i = 0; i < 5; i++)
         ck_assert_uint_eq(store_app_length(&app, ids[i]), i == _i ? SIZE_MAX : ROWS);
     ck_assert_uint_eq(attn_cache_pool_used(app.pool), BLOCK + 3 * PLACE);
+}
+END_TEST
+
+/* A block that is damaged costs all that share it, and gives its room back. */
+START_TEST(test_forks_that_share_a_damaged_block_leave_their_room)
+{
+    make_forks(4);
+    make_sessions('n', 1, 0);
+    store_app_snapshot(&app);
+    store_app_damage_block(&app, "f2");
+    ck_assert_uint_eq(store_app_find_again(&app, "p"), SIZE_MAX);
+    expect_sessions('f', 4, SIZE_MAX);
+    expect_sessions('n', 1, ROWS);
+    ck_assert_uint_eq(attn_cache_pool_used(app.pool), BLOCK);
 }
 END_TEST
 
@@ -257,7 +273,8 @@ Suite *suite_store_room(void)
                    test_import_that_was_abandoned_while_the_disk_was_full_takes_no_room_later);
     tcase_add_test(tests, test_session_whose_forks_go_takes_no_more_than_it_did);
     tcase_add_test(tests, test_forks_of_a_parent_that_was_deleted_share_their_blocks_again);
-    tcase_add_test(tests, test_forks_share_with_a_session_whose_file_is_older_than_they_are);
-    tcase_add_loop_test(tests, test_forks_share_with_each_other_where_a_file_is_damaged, 0, 5);
+    tcase_add_test(tests, test_forks_share_with_a_session_that_was_on_the_disk_before_them);
+    tcase_add_loop_test(tests, test_forks_share_with_each_other_where_one_is_lost, 0, 5);
+    tcase_add_test(tests, test_forks_that_share_a_damaged_block_leave_their_room);
     return suite;
 }

@@ -1,4 +1,4 @@
-/* test_store_snapshot.c: what the engine owner, for whom all computing waits, does for a
+/* test_store_snapshot.c: what the engine thread, for whom all computing waits, does for a
  * snapshot. */
 #include <check.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "attn_state.h"
-#include "store/session_notes.h"
+#include "session/notes.h"
 #include "store/store_files.h"
 #include "store_app.h"
 #include "suites.h"
@@ -63,7 +63,8 @@ static double cpu_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* The CPU time of making the notes and headers of all these sessions' files. */
+/* The CPU time of making the notes and headers of all these sessions' exports, which say as much of
+ * a session as a manifest does. */
 static double time_headers(struct srv_session *const sessions[])
 {
     double begin = cpu_ms();
@@ -72,9 +73,7 @@ static double time_headers(struct srv_session *const sessions[])
         static struct attn_note notes[SRV_NOTES + LAYERS];
         struct attn_export *export;
         struct attn_error cause;
-        const struct srv_session_moment now = {
-            sessions[i]->cache, sessions[i]->last_steps, 1, 1, {1, 0, 0}};
-        size_t count = srv_notes_print(texts, sessions[i], &now, true);
+        const size_t count = srv_notes_print(texts, sessions[i]);
         for (size_t n = 0; n < count; n++)
             notes[n] = (struct attn_note){texts[n].name, texts[n].value};
         ck_assert_int_eq(attn_export_open(&export, sessions[i]->cache, notes, count, &cause),
@@ -102,7 +101,7 @@ static void await_end(void)
     ck_assert_uint_gt(status.base, 0);
 }
 
-START_TEST(test_snapshot_leaves_the_writing_of_headers_to_the_thread_of_the_store)
+START_TEST(test_snapshot_leaves_saying_what_sessions_are_to_the_thread_of_the_store)
 {
     struct srv_session *sessions[SESSIONS];
     for (size_t i = 0; i < SESSIONS; i++)
@@ -112,15 +111,15 @@ START_TEST(test_snapshot_leaves_the_writing_of_headers_to_the_thread_of_the_stor
     double begin = cpu_ms();
     srv_store_take_snapshot(app.store);
     double taking = cpu_ms() - begin;
-    ck_assert_msg(taking < headers / 4, "a snapshot takes %.2f ms, the headers of its files %.2f",
-                  taking, headers);
+    ck_assert_msg(taking < headers / 4,
+                  "a snapshot takes %.2f ms, saying what its sessions are %.2f", taking, headers);
     await_end();
     for (size_t i = 0; i < SESSIONS; i++)
         srv_session_put(sessions[i]);
 }
 END_TEST
 
-/* A file says what its session was when the snapshot was taken, however long writing takes. */
+/* The manifest says what a session was when the snapshot was taken, however long writing takes. */
 START_TEST(test_snapshot_is_one_moment_of_lengths_and_last_steps)
 {
     static const float row[WIDTH] = {4, 3, 2, 1};
@@ -150,7 +149,7 @@ Suite *suite_store_snapshot(void)
 {
     Suite *suite = suite_create("store_snapshot");
     TCase *tests = suite_cases(suite, "store_snapshot", set_up, tear_down, 60);
-    tcase_add_test(tests, test_snapshot_leaves_the_writing_of_headers_to_the_thread_of_the_store);
+    tcase_add_test(tests, test_snapshot_leaves_saying_what_sessions_are_to_the_thread_of_the_store);
     tcase_add_test(tests, test_snapshot_is_one_moment_of_lengths_and_last_steps);
     return suite;
 }

@@ -183,7 +183,7 @@ START_TEST(test_stores_make_batches_and_snapshots_of_their_own)
     struct srv_snapshot *snapshot = srv_snapshot_freeze(app.store->adopted[0]);
     ck_assert_ptr_nonnull(snapshot);
     ck_assert_uint_eq(snapshot->count, 1);
-    ck_assert_uint_eq(snapshot->entries[0].listed.epoch, sessions[1]->epoch);
+    ck_assert_uint_eq(snapshot->entries[0].epoch, sessions[1]->epoch);
     ck_assert(srv_snapshot_finish(app.store->adopted[0], snapshot));
     for (size_t i = 0; i < 2; i++)
         srv_session_put(sessions[i]);

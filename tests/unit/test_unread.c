@@ -1,10 +1,7 @@
 /* test_unread.c: a fork of a session whose tokens are still on the disk waits until they are read,
  * and for nothing else. */
 #include <check.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,6 +25,7 @@ static void make_unread(void)
     for (int i = 0; i < ROWS; i++)
         ck_assert_int_eq(store_app_append(app, session), SRV_OK);
     srv_session_put(session);
+    store_app_snapshot(app);
     store_app_end(app);
     store_app_load(app);
     ck_assert_uint_eq(srv_store_restoring(app->store), 1);
@@ -77,18 +75,6 @@ static void read_tokens(void)
 
 static const float row[STORE_APP_WIDTH] = {1, 2, 3, 4}; /* of store_app_append */
 
-static void damage_first_row(void)
-{
-    static unsigned char bytes[1 << 16];
-    char path[320];
-    snprintf(path, sizeof path, "%s/0000000000000001.journal", app->config.state_dir);
-    int fd = open(path, O_RDWR);
-    ssize_t size = read(fd, bytes, sizeof bytes);
-    const unsigned char *at = size > 0 ? memmem(bytes, (size_t)size, row, sizeof row) : NULL;
-    ck_assert(at != NULL && pwrite(fd, "!", 1, at - bytes) == 1);
-    close(fd);
-}
-
 START_TEST(test_fork_of_an_unread_session_waits_until_it_is_read)
 {
     float key[STORE_APP_WIDTH];
@@ -107,7 +93,7 @@ END_TEST
 
 START_TEST(test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost)
 {
-    damage_first_row();
+    store_app_damage_block(app, "a");
     ask_for_fork();
     read_tokens();
     ck_assert_uint_eq(dispatch->num_ended, 1);
@@ -224,7 +210,7 @@ START_TEST(test_request_that_waits_for_tokens_is_cancelled_as_others_are)
 {
     ask_for_fork();
     if (_i == 0)
-        atomic_store(&request->left, true);
+        atomic_store(&request->client_gone, true);
     else
         request->deadline_ns = 1;
     srv_dispatch_end_cancelled(dispatch);

@@ -10,7 +10,6 @@
 
 #include "base/checksum.h"
 #include "disk.h"
-#include "states/cache_file.h"
 #include "store/identity.h"
 #include "store/store_check.h"
 #include "store/store_files.h"
@@ -104,52 +103,13 @@ struct bytes {
     size_t length;
 };
 
-/* The version stands at `at`, and the checksum behind it, of all but itself. */
-static void raise_at(struct bytes *file, size_t at, size_t end, bool right)
-{
-    XXH3_state_t sum;
-    const size_t sum_at = at + 8;
-    file->at[at]++;
-    XXH3_64bits_reset(&sum);
-    XXH3_64bits_update(&sum, file->at, sum_at);
-    XXH3_64bits_update(&sum, file->at + sum_at + 8, end - sum_at - 8);
-    const uint64_t result = XXH3_64bits_digest(&sum) ^ !right;
-    memcpy(file->at + sum_at, &result, sizeof result);
-}
-
+/* The version stands in the head, and the checksum of what is before behind it. */
 static void raise_journal(struct bytes *file, bool right)
 {
-    raise_at(file, 16, SRV_JOURNAL_HEAD, right);
-}
-
-static void raise_base(struct bytes *file, bool right) { raise_at(file, 24, file->length, right); }
-
-static void raise_session(struct bytes *file, bool right)
-{
-    const struct attn_safetensors_source source = {file->at, -1, file->length};
-    struct attn_safetensors *opened;
-    struct attn_error error;
-    struct attn_checksum sum;
-    size_t count;
-    uint64_t header;
-    static const char format[] = "\"format\":\"attn-cache-1", said[] = "\"checksum\":\"";
-    char *at = memmem(file->at, file->length, format, strlen(format));
-    ck_assert_ptr_nonnull(at);
-    at[strlen(format) - 1] = '3';
-    ck_assert_int_eq(
-        attn_safetensors_open_source(&opened, &source, "state", ATTN_MAX_STATE_HEADER, &error),
-        ATTN_OK);
-    memcpy(&header, file->at, sizeof header);
-    attn_checksum_init(&sum);
-    attn_checksum_add(&sum, file->at + 8 + header, file->length - 8 - header);
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, opened);
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(notes[i].name, "checksum") != 0)
-            attn_cache_file_sum_note(&sum, notes[i].name, notes[i].value);
-    attn_safetensors_close(opened);
-    at = memmem(file->at, file->length, said, strlen(said)) + strlen(said);
-    attn_checksum_hex(at, &sum);
-    at[0] = right ? at[0] : (at[0] == '0' ? '1' : '0');
+    const size_t at = 16, sum_at = at + 8;
+    file->at[at]++;
+    const uint64_t sum = XXH3_64bits(file->at, sum_at) ^ !right;
+    memcpy(file->at + sum_at, &sum, sizeof sum);
 }
 
 static void raise_identity(struct bytes *file, bool right)
@@ -166,10 +126,9 @@ static const struct kind {
     void (*raise)(struct bytes *file, bool right);
     const char *says;
 } kinds[] = {
-    {"*.journal", raise_journal, "version 6, and this build of attnd reads version 5"},
-    {"*.base", raise_base, "version 7, and this build of attnd reads version 6"},
-    {"*.session", raise_session,
-     "format attn-cache-3, and this build of attnd reads attn-cache-1 and attn-cache-2"},
+    {"*.journal", raise_journal, "version 7, and this build of attnd reads version 6"},
+    {"*.manifest", raise_journal, "version 7, and this build of attnd reads version 6"},
+    {"*.copy", raise_journal, "version 7, and this build of attnd reads version 6"},
     {"identity", raise_identity, "version 2, and this build of attnd reads files without one"},
 };
 #define KINDS ((int)(sizeof kinds / sizeof kinds[0]))
@@ -264,21 +223,40 @@ START_TEST(test_versions_a_directory_without_a_lock_file_gets_none)
 }
 END_TEST
 
-/* Versions of which checksums were of another kind are known by their magic. */
+/* Versions of which checksums were of another kind (4) are known by their magic. */
 START_TEST(test_versions_an_older_one_is_refused_too)
 {
-    static const char *const magics[] = {"ATTNJRNL", "ATTNBASE"};
-    const size_t version_at = _i == 0 ? 16 : 24;
-    char name[64];
-    struct bytes file = raise_last(name, &kinds[_i], true);
-    memcpy(file.at, magics[_i], 8);
-    file.at[version_at] = 4;
+    char name[64], says[64];
+    struct bytes file = raise_last(name, &kinds[0], true);
+    const uint64_t version = _i == 0 ? 4 : 5;
+    memcpy(file.at, _i == 0 ? "ATTNJRNL" : file.at, 8);
+    memcpy(file.at + 16, &version, 4);
+    const uint64_t sum = XXH3_64bits(file.at, 24);
+    memcpy(file.at + 24, _i == 0 ? file.at + 24 : (const char *)&sum, 8);
     scratch_write(own, name, file.at, file.length);
     free(file.at);
     char *whole = listing(own);
-    expect_refused("a", own, NULL, name, "version 4, and this build of attnd reads version");
+    snprintf(says, sizeof says, "version %d, and this build of attnd reads version 6", _i + 4);
+    expect_refused("a", own, NULL, name, says);
     expect_unchanged(whole);
     free(whole);
+}
+END_TEST
+
+/* Builds that kept each session in a file of its own. */
+START_TEST(test_versions_files_of_sessions_are_refused)
+{
+    static const char *const names[] = {"0000000000000002.base",
+                                        "0123456789abcdef-0000000000000002.session"};
+    static const char says[] =
+        "an older form, with a file for each session, and this build of attnd reads blocks";
+    scratch_write(own, names[_i], "what it was", 11);
+    char *whole = listing(own);
+    expect_refused("a", own, NULL, names[_i], says);
+    expect_refused("b", other, own, names[_i], says);
+    expect_unchanged(whole);
+    free(whole);
+    expect_checked(names[_i], says);
 }
 END_TEST
 
@@ -293,21 +271,6 @@ START_TEST(test_versions_a_damaged_head_is_no_later_version)
 }
 END_TEST
 
-/* Session files that are older than a base are those of builds that know its version. */
-START_TEST(test_versions_a_base_speaks_for_older_session_files)
-{
-    char name[64];
-    free(raise_last(name, &kinds[2], true).at);
-    int directory = open(own, O_RDONLY | O_DIRECTORY);
-    ck_assert(!srv_versions_are_known(directory, own, message, sizeof message));
-    store_app_shell(&app, "touch -d '1 minute ago' *.session");
-    ck_assert(srv_versions_are_known(directory, own, message, sizeof message));
-    store_app_shell(&app, "rm *.base");
-    ck_assert(!srv_versions_are_known(directory, own, message, sizeof message));
-    close(directory);
-}
-END_TEST
-
 Suite *suite_versions(void)
 {
     Suite *suite = suite_create("versions");
@@ -317,6 +280,6 @@ Suite *suite_versions(void)
     tcase_add_loop_test(tests, test_versions_a_directory_without_a_lock_file_gets_none, 0, KINDS);
     tcase_add_loop_test(tests, test_versions_an_older_one_is_refused_too, 0, 2);
     tcase_add_loop_test(tests, test_versions_a_damaged_head_is_no_later_version, 0, KINDS);
-    tcase_add_test(tests, test_versions_a_base_speaks_for_older_session_files);
+    tcase_add_loop_test(tests, test_versions_files_of_sessions_are_refused, 0, 2);
     return suite;
 }
