@@ -49,12 +49,14 @@ static bool read_manifest(struct srv_restore *restore, const struct srv_salvage_
         SRV_MANIFEST_UNREADABLE)
         return refuse(message, file->name, strerror(errno));
     restore->base_generation = state.generation;
-    for (size_t i = 0; i < state.capacity && result != SRV_RESTORE_FULL; i++)
+    for (size_t i = 0;
+         i < state.capacity && result != SRV_RESTORE_FULL && result != SRV_RESTORE_UNREADABLE; i++)
         if (state.entries[i].epoch != 0 &&
             srv_restore_find(restore, state.entries[i].epoch) == NULL)
             result = srv_restore_described(restore, &state.entries[i]);
     srv_manifest_state_fini(&state);
-    return result != SRV_RESTORE_FULL || refuse(message, file->name, restore->message);
+    return (result != SRV_RESTORE_FULL && result != SRV_RESTORE_UNREADABLE) ||
+           refuse(message, file->name, restore->message);
 }
 
 /* Reads the manifests of a list, the newest first, up to that generation. */
