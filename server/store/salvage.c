@@ -49,12 +49,14 @@ static bool read_manifest(struct srv_restore *restore, const struct srv_salvage_
         SRV_MANIFEST_UNREADABLE)
         return refuse(message, file->name, strerror(errno));
     restore->base_generation = state.generation;
-    for (size_t i = 0; i < state.capacity && result != SRV_RESTORE_FULL; i++)
+    for (size_t i = 0;
+         i < state.capacity && result != SRV_RESTORE_FULL && result != SRV_RESTORE_UNREADABLE; i++)
         if (state.entries[i].epoch != 0 &&
             srv_restore_find(restore, state.entries[i].epoch) == NULL)
             result = srv_restore_described(restore, &state.entries[i]);
     srv_manifest_state_fini(&state);
-    return result != SRV_RESTORE_FULL || refuse(message, file->name, restore->message);
+    return (result != SRV_RESTORE_FULL && result != SRV_RESTORE_UNREADABLE) ||
+           refuse(message, file->name, restore->message);
 }
 
 /* Reads the manifests of a list, the newest first, up to that generation. */
@@ -137,10 +139,11 @@ static size_t first_absent(const struct attn_cache *cache, size_t layer)
                      : attn_cache_length(cache, layer);
 }
 
-/* Reads the blocks of a session, and cuts it off before the first that is damaged; false where the
- * cache cannot end there. */
-static bool read_blocks(const struct srv_restore *restore, struct srv_slot_reader *reader,
-                        const struct srv_session *session)
+/* Reads the blocks of a session, and cuts it off before the first that is damaged.  Errors:
+ * ATTN_MALFORMED (the cache cannot end there), ATTN_IO and ATTN_NO_MEMORY (errno). */
+static enum attn_status read_blocks(const struct srv_restore *restore,
+                                    struct srv_slot_reader *reader,
+                                    const struct srv_session *session)
 {
     size_t good = SIZE_MAX;
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
@@ -148,8 +151,12 @@ static bool read_blocks(const struct srv_restore *restore, struct srv_slot_reade
             srv_blocks_fill(session->cache, session->model->attn, i, restore->slots, reader);
         const size_t end = status == ATTN_OK ? SIZE_MAX : first_absent(session->cache, i);
         good = end < good ? end : good;
+        if (status == ATTN_OK || status == ATTN_MALFORMED)
+            continue;
+        errno = status == ATTN_IO ? errno : ENOMEM;
+        return status;
     }
-    return good == SIZE_MAX || attn_cache_truncate(session->cache, good);
+    return good == SIZE_MAX || attn_cache_truncate(session->cache, good) ? ATTN_OK : ATTN_MALFORMED;
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -216,12 +223,16 @@ static void print_saved(struct srv_buffer *text, const struct srv_session *sessi
     srv_buffer_text(text, "\n");
 }
 
-/* Saves one session, or says why it cannot be saved.  False where its file cannot be written. */
+/* Saves one session, or says why it cannot be saved.  False with errno where its
+ * blocks cannot be read now, or its file cannot be written. */
 static bool save(struct srv_salvage *out, struct srv_buffer *text, int directory,
                  struct srv_restore *restore, const struct srv_restored_session *entry)
 {
     char name[SRV_FILE_NAME];
-    if (entry->session == NULL || !read_blocks(restore, &restore->reader, entry->session)) {
+    const enum attn_status status = entry->session != NULL
+                                        ? read_blocks(restore, &restore->reader, entry->session)
+                                        : ATTN_MALFORMED;
+    if (status == ATTN_MALFORMED) {
         out->unsaved++;
         srv_buffer_printf(text, "%016llx: %s\n", (unsigned long long)entry->epoch,
                           entry->unknown_model ? "its model, by name and fingerprint, is not here"
@@ -229,7 +240,7 @@ static bool save(struct srv_salvage *out, struct srv_buffer *text, int directory
         return true;
     }
     snprintf(name, sizeof name, "%016llx.safetensors", (unsigned long long)entry->epoch);
-    if (!write_session(directory, entry->session, name))
+    if (status != ATTN_OK || !write_session(directory, entry->session, name))
         return false;
     out->saved++;
     print_saved(text, entry->session, name);

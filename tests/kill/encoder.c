@@ -76,8 +76,10 @@ void *encoder_call(void *served)
 {
     struct client client;
     client_open(&client, served);
-    while (start_next(&client) && (answered - deleted <= LIVE || delete_first(&client)))
-        ;
+    bool came = true;
+    while (came && start_next(&client))
+        while (came && answered - deleted > LIVE) /* each verification adds one */
+            came = delete_first(&client);
     client_close(&client);
     return NULL;
 }
