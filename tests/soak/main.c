@@ -426,6 +426,17 @@ static bool goes_on(void)
     return now < seconds || (count_kinds() < ACTIONS && now < MORE * (double)seconds);
 }
 
+/* Has the daemon make the files of blocks and the manifest, which it keeps open. */
+static void open_files(struct client *client)
+{
+    call_create(client, "first", "");
+    struct answer answer = call_decode(client, "first", 1, "");
+    expect_answer(&answer, 200, NULL, "first");
+    answer_free(&answer);
+    call_snapshot(client);
+    call_delete(client, "first");
+}
+
 static void *call(void *argument)
 {
     struct caller *caller = argument;
@@ -505,6 +516,7 @@ START_TEST(test_ten_minutes_of_mixed_load_leak_nothing)
     double before[NUM_GAUGES];
     daemon_start(&served, CONFIG_SMALL(""), arguments, thread_caches ? NULL : variables);
     client_open(&witness, &served);
+    open_files(&witness);
     for (size_t i = 0; i < NUM_GAUGES; i++)
         before[i] = call_metric(&witness, gauges[i]);
     result.before = usage_of(served.process.pid);
