@@ -26,9 +26,9 @@
 #define CONNECTION_BYTES (4 * KIB)       /* libmicrohttpd's and ours, beside buffer and exchange */
 #define SESSION_BYTES (512)              /* entries of tables and lists, the allocator's overhead */
 #define SNAPSHOT_SESSION_BYTES (1 * KIB) /* a session's entries in a snapshot's lists */
-#define STORE_BYTES (24 * MIB)   /* buffers of journals, the piece of a file being written */
-#define RESTORE_BYTES (24 * MIB) /* windows, runs of blocks that are read, which are unread */
-#define WRITER_BYTES (4 * MIB)   /* a piece of a file of weights */
+#define STORE_BYTES (24 * MIB)  /* buffers of journals, the piece of a file being written */
+#define RESTORE_BYTES (4 * MIB) /* windows, runs of blocks that are read, which are unread */
+#define WRITER_BYTES (4 * MIB)  /* a piece of a file of weights */
 #define QUEUED_BYTES (8 * sizeof(void *)) /* a request in queues of scheduler and I/O workers */
 /* Bytes of address space. */
 #define RESERVED_THREAD_BYTES (136 * MIB) /* a thread's arena and stack */

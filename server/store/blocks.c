@@ -7,15 +7,21 @@
 
 #define TOKENS ((size_t)64) /* of a block */
 #define MOST_READ 256       /* blocks of one read */
+#define WRITTEN 256         /* blocks that are noted in one piece of memory */
 
-struct srv_written_block {
-    struct attn_block *block;
-    struct attn_stored before;
+struct srv_written_blocks {
+    struct srv_written_blocks *next;
+    size_t count;
+    struct {
+        struct attn_block *block;
+        struct attn_stored before;
+    } items[WRITTEN];
 };
 
 struct srv_mapped_block {
-    struct srv_slot slot;
     struct attn_block *block; /* NULL where blocks are verified alone */
+    uint64_t index;           /* of the slot, in that file */
+    uint32_t file;
     bool used, damaged;
 };
 
@@ -55,17 +61,19 @@ static bool is_new(const struct srv_block_writer *writer, const struct list *lis
 
 static bool note_written(struct srv_block_writer *writer, struct attn_block *block)
 {
-    if (writer->count == writer->capacity) {
-        const size_t capacity = 2 * writer->capacity + 64;
-        struct srv_written_block *more = realloc(writer->written, capacity * sizeof *more);
-        if (more == NULL) {
+    struct srv_written_blocks *last = writer->written;
+    if (last == NULL || last->count == WRITTEN) {
+        last = malloc(sizeof *last);
+        if (last == NULL) {
             errno = ENOMEM;
             return false;
         }
-        writer->written = more;
-        writer->capacity = capacity;
+        last->next = writer->written;
+        last->count = 0;
+        writer->written = last;
     }
-    writer->written[writer->count++] = (struct srv_written_block){block, attn_block_stored(block)};
+    last->items[last->count].block = block;
+    last->items[last->count++].before = attn_block_stored(block);
     return true;
 }
 
@@ -131,6 +139,19 @@ bool srv_blocks_write(struct srv_block_writer *writer, const struct attn_cache *
     return true;
 }
 
+/* Gives up the place that a block had before, or the one that it was given. */
+static void end_block(struct srv_slots *slots, struct attn_block *block,
+                      const struct attn_stored *before, bool ok)
+{
+    const struct attn_stored now = attn_block_stored(block);
+    if (ok && before->rows > 0)
+        srv_slots_drop(slots, slot_of(before));
+    if (ok)
+        return;
+    srv_slots_release(slots, slot_of(&now));
+    attn_block_set_stored(block, before);
+}
+
 bool srv_blocks_end(struct srv_block_writer *writer, bool ok)
 {
     int error = errno;
@@ -138,19 +159,12 @@ bool srv_blocks_end(struct srv_block_writer *writer, bool ok)
         error = ok ? errno : error;
         ok = false;
     }
-    for (size_t i = 0; i < writer->count; i++) {
-        const struct srv_written_block *written = &writer->written[i];
-        const struct attn_stored now = attn_block_stored(written->block);
-        if (ok && written->before.rows > 0)
-            srv_slots_drop(writer->slots, slot_of(&written->before));
-        if (ok)
-            continue;
-        srv_slots_release(writer->slots, slot_of(&now));
-        attn_block_set_stored(written->block, &written->before);
+    for (struct srv_written_blocks *piece; (piece = writer->written) != NULL;) {
+        for (size_t i = 0; i < piece->count; i++)
+            end_block(writer->slots, piece->items[i].block, &piece->items[i].before, ok);
+        writer->written = piece->next;
+        free(piece);
     }
-    free(writer->written);
-    writer->written = NULL;
-    writer->count = writer->capacity = 0;
     errno = error;
     return ok;
 }
@@ -200,7 +214,7 @@ static struct srv_mapped_block *find(const struct srv_block_map *map, struct srv
     const uint64_t key = (slot.index << 16 | slot.file) * UINT64_C(0x9e3779b97f4a7c15);
     size_t i = (size_t)(key >> 20) & (map->capacity - 1);
     while (map->entries[i].used &&
-           (map->entries[i].slot.index != slot.index || map->entries[i].slot.file != slot.file))
+           (map->entries[i].index != slot.index || map->entries[i].file != slot.file))
         i = (i + 1) & (map->capacity - 1);
     return &map->entries[i];
 }
@@ -208,7 +222,7 @@ static struct srv_mapped_block *find(const struct srv_block_map *map, struct srv
 static bool grow(struct srv_block_map *map)
 {
     const struct srv_block_map before = *map;
-    if (2 * (map->count + 1) <= map->capacity)
+    if (4 * (map->count + 1) <= 3 * map->capacity)
         return true;
     map->capacity = before.capacity > 0 ? 2 * before.capacity : 1024;
     map->entries = calloc(map->capacity, sizeof *map->entries);
@@ -218,7 +232,8 @@ static bool grow(struct srv_block_map *map)
     }
     for (size_t i = 0; i < before.capacity; i++)
         if (before.entries[i].used)
-            *find(map, before.entries[i].slot) = before.entries[i];
+            *find(map, (struct srv_slot){before.entries[i].file, before.entries[i].index}) =
+                before.entries[i];
     free(before.entries);
     return true;
 }
@@ -249,8 +264,10 @@ static enum attn_status append(struct attn_cache *cache, size_t layer, size_t le
     if (status != ATTN_OK || entry->block != NULL)
         return status;
     const struct list list = list_of(cache, layer);
-    *entry = (struct srv_mapped_block){
-        .slot = slot_of(stored), .block = list.blocks[list.count - 1], .used = true};
+    *entry = (struct srv_mapped_block){.block = list.blocks[list.count - 1],
+                                       .index = stored->slot,
+                                       .file = stored->file,
+                                       .used = true};
     map->count++;
     return ATTN_OK;
 }
@@ -335,7 +352,8 @@ static enum attn_status verify(struct srv_mapped_block **out, struct srv_block_m
     errno = reader->error;
     if (!sound && reader->error != 0 && reader->error != EBADMSG)
         return ATTN_IO;
-    **out = (struct srv_mapped_block){.slot = slot, .used = true, .damaged = !sound};
+    **out = (struct srv_mapped_block){
+        .index = slot.index, .file = slot.file, .used = true, .damaged = !sound};
     map->count++;
     return ATTN_OK;
 }

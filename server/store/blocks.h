@@ -16,14 +16,13 @@
 /* The blocks that a moment has written.  Zeroed at first but for its first members. */
 struct srv_block_writer {
     struct srv_slots *slots;
-    uint64_t moment;                   /* its number, larger than those before */
-    uint64_t told;                     /* the newest moment that the manifest has; 0: none */
-    struct srv_written_block *written; /* [count] */
-    size_t count, capacity;
-    uint64_t bytes; /* of the blocks */
+    uint64_t moment;                    /* its number, larger than those before */
+    uint64_t told;                      /* the newest moment that the manifest has; 0: none */
+    struct srv_written_blocks *written; /* the newest first */
+    uint64_t bytes;                     /* of the blocks */
 };
 
-#define SRV_WRITTEN_BLOCK_BYTES 96 /* of memory, for each block that is written, at most */
+#define SRV_WRITTEN_BLOCK_BYTES 48 /* of memory, for each block that is written, at most */
 
 /* Writes the blocks of a frozen cache that are new, or have new tokens.  False with errno. */
 bool srv_blocks_write(struct srv_block_writer *writer, const struct attn_cache *frozen,
@@ -50,7 +49,7 @@ struct srv_block_map {
     struct srv_mapped_block *entries; /* [capacity] */
     size_t capacity, count;
 };
-#define SRV_MAPPED_BLOCK_BYTES 192 /* of memory, for each block, at most, with the manifest's */
+#define SRV_MAPPED_BLOCK_BYTES 96 /* of memory, for each block, at most */
 void srv_block_map_fini(struct srv_block_map *map);
 
 /* Gives an empty cache the blocks of an entry that is not lost; their slots count as taken.
