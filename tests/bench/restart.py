@@ -5,9 +5,9 @@ Makes SESSIONS sessions of GIB of caches in all, one of them of 32,768 tokens, w
 `journal`.  Then after SIGTERM, after SIGKILL, and after SIGKILL with no file in the page cache: the
 time from exec to ready, the first step of the long session (it waits until that is read) beside
 steps of a small one, which give the p99 while the others are being read, and the same p99 when all
-are in memory.  Before the last one, what bounds the first touch: a plain read of the file in which
-the long session's tokens stand, of which the page cache has nothing either, and the first write to
-as many bytes of new memory as the session takes.
+are in memory.  Before the last one, what bounds the first touch: a plain read of as many bytes of
+the file of blocks as the long session takes, of which the page cache has nothing either, and the
+first write to as many bytes of new memory.
 
 usage: restart.py ATTND [SESSIONS [GIB]]      in TMPDIR or /tmp; QUICK=1: 500 sessions, 1/16 GiB
 DIR=path: the sessions are kept there, and taken from there where an earlier run has made them
@@ -121,10 +121,10 @@ def forget(state):
     return max(paths, key=os.path.getsize)
 
 
-def print_disk(path):
+def print_disk(path, size):
     begin, count = time.monotonic(), 0
     with open(path, "rb", buffering=0) as file:
-        while piece := file.read(PIECE):
+        while count < size and (piece := file.read(PIECE)):
             count += len(piece)
     spent = time.monotonic() - begin
     print(f"the disk: a plain read of {count / 2**20:.0f} MiB, cold: {spent * 1000:.0f} ms "
@@ -169,7 +169,7 @@ def main():
             for how in ("SIGTERM", "SIGKILL", "SIGKILL, cold"):
                 daemon.end(getattr(signal, how.split(",")[0]))
                 if how.endswith("cold"):
-                    print_disk(forget(directory + "/state"))
+                    print_disk(forget(directory + "/state"), LONG * ROW_BYTES)
                     print_memory(LONG * ROW_BYTES)
                     forget(directory + "/state")
                 daemon = Daemon(attnd, directory, log)
