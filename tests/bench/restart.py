@@ -49,6 +49,12 @@ class Daemon:
         return next(int(line.split()[1]) for line in text.splitlines()
                     if line.startswith("attnd_sessions_restoring "))
 
+    def snapshot(self):
+        """Waits for a snapshot that has all that is there now."""
+        asked = json.loads(self.client.request("POST", "/snapshot")[1])
+        while json.loads(self.client.request("GET", "/snapshot")[1])["base"] <= asked["generation"]:
+            time.sleep(0.05)
+
     def end(self, how):
         self.client.close()
         self.process.send_signal(how)
@@ -74,6 +80,7 @@ def fill(daemon, sessions, tokens):
         long.prefill(piece)
     small = daemon.client.session("small")
     small.prefill(rows(1, 3))
+    daemon.snapshot()
 
 
 def step_times(daemon, name, count, stop=None):
