@@ -36,12 +36,6 @@ void srv_file_reader_close(struct srv_file_reader *reader)
     free(reader->window);
 }
 
-void srv_file_reader_report(const struct srv_file_reader *reader, size_t end)
-{
-    if (reader->progress != NULL)
-        reader->progress(reader->context, end);
-}
-
 static bool fetch(void *out, struct srv_file_reader *reader, size_t at, size_t count)
 {
     unsigned char *next = out;
@@ -56,7 +50,8 @@ static bool fetch(void *out, struct srv_file_reader *reader, size_t at, size_t c
         next += got;
         at += (size_t)got;
         count -= (size_t)got;
-        srv_file_reader_report(reader, at);
+        if (reader->progress != NULL)
+            reader->progress(reader->context, at);
     }
     return reader->error == 0;
 }
@@ -101,10 +96,4 @@ bool srv_file_reader_sum(XXH3_state_t *sum, struct srv_file_reader *reader, size
         count -= piece;
     }
     return reader->error == 0;
-}
-
-const void *srv_file_reader_whole(struct srv_file_reader *reader)
-{
-    bool fits = reader->size <= reader->room;
-    return fits && (holds(reader, 0, reader->size) || move(reader, 0)) ? reader->window : NULL;
 }

@@ -40,10 +40,4 @@ bool srv_file_reader_read(void *out, struct srv_file_reader *reader, size_t at, 
 bool srv_file_reader_sum(XXH3_state_t *sum, struct srv_file_reader *reader, size_t at,
                          size_t count);
 
-/* Reports progress up to `end`, for a caller that reads from the descriptor itself. */
-void srv_file_reader_report(const struct srv_file_reader *reader, size_t end);
-
-/* All bytes of a file that fits the window, good until the next read; else NULL. */
-const void *srv_file_reader_whole(struct srv_file_reader *reader);
-
 #endif

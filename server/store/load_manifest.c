@@ -7,17 +7,12 @@
 
 static struct srv_log *log_of(const struct srv_load *load) { return load->store->context.log; }
 
-static bool is_manifest(const struct srv_file *file)
-{
-    return file->kind == SRV_FILE_MANIFEST || file->kind == SRV_FILE_COPY;
-}
-
 /* Has both copies of a manifest set aside of which no section counts. */
 static bool set_aside(struct srv_load *load, uint64_t generation)
 {
     bool going = true;
     for (size_t i = 0; i < load->count && going; i++)
-        if (is_manifest(&load->files[i]) && load->files[i].generation == generation)
+        if (srv_file_is_manifest(&load->files[i]) && load->files[i].generation == generation)
             going = srv_load_set_aside(load, load->files[i].name, "it says of no moment what is");
     load->incomplete = true;
     return going;
@@ -49,17 +44,6 @@ static bool read_manifest(struct srv_manifest_state *state, struct srv_load *loa
         srv_log_event(log_of(load), SRV_LOG_INFO, "damaged",
                       "%s and its copy differ in %zu records", file->name, state->damaged);
     return true;
-}
-
-/* The newest manifest of a generation before that one; NULL: there is none. */
-static const struct srv_file *find_newest(const struct srv_load *load, uint64_t before)
-{
-    const struct srv_file *newest = NULL;
-    for (size_t i = 0; i < load->count; i++)
-        if (is_manifest(&load->files[i]) && load->files[i].generation < before &&
-            (newest == NULL || load->files[i].generation > newest->generation))
-            newest = &load->files[i];
-    return newest;
 }
 
 static bool restore_session(struct srv_load *load, const struct srv_manifest_entry *said)
@@ -112,8 +96,9 @@ bool srv_load_manifest(struct srv_load *load)
 {
     struct srv_manifest_state state = {0};
     bool going = true;
-    for (const struct srv_file *file = find_newest(load, UINT64_MAX);
-         going && file != NULL && load->generation == 0; file = find_newest(load, file->generation))
+    const struct srv_file *file = srv_files_newest_manifest(load->files, load->count, UINT64_MAX);
+    for (; going && file != NULL && load->generation == 0;
+         file = srv_files_newest_manifest(load->files, load->count, file->generation))
         going = read_manifest(&state, load, file);
     going = going && restore_sessions(load, &state);
     srv_manifest_state_fini(&state);

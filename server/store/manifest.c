@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +25,9 @@ _Static_assert(sizeof(struct srv_manifest_session) == 56 &&
 
 void srv_manifest_name(char out[SRV_MANIFEST_NAME], uint64_t generation, size_t copy)
 {
-    snprintf(out, SRV_MANIFEST_NAME, "%016" PRIx64 ".%s", generation,
-             copy == 0 ? "manifest" : "copy");
+    struct srv_file file;
+    srv_file_name(&file, copy == 0 ? SRV_FILE_MANIFEST : SRV_FILE_COPY, generation);
+    memcpy(out, file.name, SRV_MANIFEST_NAME);
 }
 
 uint64_t srv_manifest_chain(uint64_t chain, const struct srv_record_head *head)

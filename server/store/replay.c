@@ -62,19 +62,9 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
     const struct srv_record_create *create = &made->create;
     struct attn_error cause = {0};
     struct srv_error error = {0};
-    struct srv_session_options options = {
-        .id = create->id,
-        .max_length = (size_t)create->max_length,
-        .ttl_s = (size_t)create->ttl_s,
-        .idempotency_key = create->key,
-        .key_digest = {create->key_digest[0], create->key_digest[1]},
-        .owner = create->owner,
-        .group = create->group,
-        .shared = create->shared != 0,
-        .epoch = entry->epoch,
-        .revision.number = made->revision,
-        .store = restore->store + 1,
-    };
+    struct srv_session_options options = srv_restore_options(restore, entry, create);
+    options.max_length = (size_t)create->max_length;
+    options.revision.number = made->revision;
     const struct srv_restored_session *from =
         fork ? srv_restore_parent(restore, create, model) : NULL;
     const struct srv_session *parent = from != NULL ? from->session : NULL;

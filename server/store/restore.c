@@ -209,22 +209,11 @@ static enum srv_restore_status make_cache(struct attn_cache **out, struct srv_re
     return fail_attn(restore, &cause);
 }
 
-/* The session from its cache, which becomes the session's or is freed. */
-static enum srv_restore_status new_session(struct srv_restored_session *entry,
-                                           struct srv_restore *restore,
-                                           const struct srv_manifest_entry *said,
-                                           const struct srv_model *model, struct attn_cache *cache)
+struct srv_session_options srv_restore_options(const struct srv_restore *restore,
+                                               const struct srv_restored_session *entry,
+                                               const struct srv_record_create *create)
 {
-    const struct srv_record_create *create = said->options;
-    struct srv_error error;
-    struct srv_last_step *last = calloc(said->facts.num_layers, sizeof *last);
-    for (size_t i = 0; i < said->facts.num_layers && last != NULL; i++) {
-        const struct srv_manifest_layer *layer = &said->layers[i];
-        last[i] = (struct srv_last_step){.position = layer->length - layer->rows,
-                                         .rows = layer->rows,
-                                         .digest = {layer->digest[0], layer->digest[1]}};
-    }
-    const struct srv_session_options options = {
+    return (struct srv_session_options){
         .id = create->id,
         .ttl_s = (size_t)create->ttl_s,
         .idempotency_key = create->key,
@@ -233,11 +222,28 @@ static enum srv_restore_status new_session(struct srv_restored_session *entry,
         .group = create->group,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
-        .revision = said->facts.revision,
         .store = restore->store + 1,
-        .cache = cache,
-        .last_steps = last,
     };
+}
+
+/* The session from its cache, which becomes the session's or is freed. */
+static enum srv_restore_status new_session(struct srv_restored_session *entry,
+                                           struct srv_restore *restore,
+                                           const struct srv_manifest_entry *said,
+                                           const struct srv_model *model, struct attn_cache *cache)
+{
+    struct srv_error error;
+    struct srv_last_step *last = calloc(said->facts.num_layers, sizeof *last);
+    for (size_t i = 0; i < said->facts.num_layers && last != NULL; i++) {
+        const struct srv_manifest_layer *layer = &said->layers[i];
+        last[i] = (struct srv_last_step){.position = layer->length - layer->rows,
+                                         .rows = layer->rows,
+                                         .digest = {layer->digest[0], layer->digest[1]}};
+    }
+    struct srv_session_options options = srv_restore_options(restore, entry, said->options);
+    options.revision = said->facts.revision;
+    options.cache = cache;
+    options.last_steps = last;
     enum srv_restore_status result = SRV_RESTORE_OK;
     if (last == NULL)
         result = fail(restore, SRV_RESTORE_FULL, "out of memory");

@@ -136,6 +136,12 @@ enum srv_restore_status srv_restore_described(struct srv_restore *restore,
 /* Frees what srv_restore_described has noted of blocks, once all sessions are made. */
 void srv_restore_forget_blocks(struct srv_restore *restore);
 
+/* The options of a session as a description has them: all but its length, cache, last steps and
+ * revision. */
+struct srv_session_options srv_restore_options(const struct srv_restore *restore,
+                                               const struct srv_restored_session *entry,
+                                               const struct srv_record_create *create);
+
 /* Whether a description of a session is possible. */
 bool srv_restore_is_possible(const struct srv_record_create *create);
 

@@ -34,11 +34,6 @@ static uint64_t all_synced(void *context)
     return UINT64_MAX;
 }
 
-static bool is_manifest(const struct srv_file *file)
-{
-    return file->kind == SRV_FILE_MANIFEST || file->kind == SRV_FILE_COPY;
-}
-
 /* Makes the sessions of a manifest that no newer one has. */
 static bool read_manifest(struct srv_restore *restore, const struct srv_salvage_context *context,
                           const struct srv_file *file, bool set_aside, char *message)
@@ -59,25 +54,15 @@ static bool read_manifest(struct srv_restore *restore, const struct srv_salvage_
            refuse(message, file->name, restore->message);
 }
 
-/* Reads the manifests of a list, the newest first, up to that generation. */
+/* Reads the manifests of a list, the newest first, of generations before that one. */
 static bool read_manifests(struct srv_restore *restore, const struct srv_salvage_context *context,
                            const struct srv_file files[], size_t count, bool set_aside,
-                           uint64_t last, char *message)
+                           uint64_t before, char *message)
 {
     bool read = true;
-    uint64_t before = UINT64_MAX;
-    for (const struct srv_file *newest = files; read && newest != NULL;) {
-        newest = NULL;
-        for (size_t i = 0; i < count; i++)
-            if (is_manifest(&files[i]) && files[i].generation < before &&
-                files[i].generation <= last &&
-                (newest == NULL || files[i].generation > newest->generation))
-                newest = &files[i];
-        if (newest != NULL) {
-            before = newest->generation;
-            read = read_manifest(restore, context, newest, set_aside, message);
-        }
-    }
+    const struct srv_file *file = srv_files_newest_manifest(files, count, before);
+    for (; read && file != NULL; file = srv_files_newest_manifest(files, count, file->generation))
+        read = read_manifest(restore, context, file, set_aside, message);
     return read;
 }
 
@@ -108,16 +93,16 @@ static bool read_all(struct srv_restore *restore, const struct srv_salvage_conte
 {
     struct srv_file *aside = NULL, *kept = NULL;
     size_t num_aside = 0, num_kept = 0;
-    uint64_t last = 0; /* generation of the newest journal that was set aside */
+    uint64_t after = 1; /* the generation after that of the newest journal that was set aside */
     bool read = srv_files_list_set_aside(&aside, &num_aside, context->directory) &&
                 srv_files_list(&kept, &num_kept, context->directory);
     if (!read)
         refuse(message, "the directory", strerror(errno));
     for (size_t i = 0; i < num_aside; i++)
-        if (aside[i].kind == SRV_FILE_JOURNAL && aside[i].generation > last)
-            last = aside[i].generation;
+        if (aside[i].kind == SRV_FILE_JOURNAL && aside[i].generation >= after)
+            after = aside[i].generation < UINT64_MAX ? aside[i].generation + 1 : UINT64_MAX;
     read = read && read_manifests(restore, context, aside, num_aside, true, UINT64_MAX, message) &&
-           read_manifests(restore, context, kept, num_kept, false, last, message);
+           read_manifests(restore, context, kept, num_kept, false, after, message);
     srv_restore_forget_blocks(restore);
     restore->base_generation = 0;
     read = read && read_journals(restore, context, aside, num_aside, message);

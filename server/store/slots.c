@@ -224,7 +224,7 @@ static bool has_taken(const struct srv_slot_file *file)
 bool srv_slots_need(const struct srv_slots *slots, uint64_t generation, size_t bytes)
 {
     const uint32_t i = find_file(slots, generation, bytes);
-    return i < slots->num_files && (slots->files[i]->kept || has_taken(slots->files[i]));
+    return slots->keeps || (i < slots->num_files && has_taken(slots->files[i]));
 }
 
 void srv_slots_keep(struct srv_slots *slots)

@@ -62,7 +62,7 @@ bool srv_slots_hold(struct srv_slot *out, bool *first, struct srv_slots *slots, 
 
 /* ---- Files ---- */
 
-/* Whether such a file is open and has slots that are taken, or is kept. */
+/* Whether a file is needed: it is open and has slots that are taken, or all are kept. */
 bool srv_slots_need(const struct srv_slots *slots, uint64_t generation, size_t bytes);
 
 /* Has all slots of the files that are open, and of those that srv_slots_hold opens later, stay as

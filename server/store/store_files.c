@@ -144,6 +144,17 @@ bool srv_files_list_set_aside(struct srv_file **out, size_t *count, int director
     return list_files(out, count, directory, true);
 }
 
+const struct srv_file *srv_files_newest_manifest(const struct srv_file files[], size_t count,
+                                                 uint64_t before)
+{
+    const struct srv_file *newest = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (srv_file_is_manifest(&files[i]) && files[i].generation < before &&
+            (newest == NULL || files[i].generation > newest->generation))
+            newest = &files[i];
+    return newest;
+}
+
 void srv_file_set_aside(int directory, const char *name)
 {
     char aside[SRV_FILE_NAME + sizeof SRV_SET_ASIDE];

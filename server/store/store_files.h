@@ -45,6 +45,15 @@ struct srv_file {
     char name[SRV_FILE_NAME];
 };
 
+static inline bool srv_file_is_manifest(const struct srv_file *file)
+{
+    return file->kind == SRV_FILE_MANIFEST || file->kind == SRV_FILE_COPY;
+}
+
+/* The newest manifest of a list, or a copy of one, of a generation before that one; NULL: none. */
+const struct srv_file *srv_files_newest_manifest(const struct srv_file files[], size_t count,
+                                                 uint64_t before);
+
 /* Names a journal, a manifest or its copy. */
 void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t generation);
 

@@ -79,7 +79,6 @@ struct srv_store {
     pthread_t threads[2]; /* [started] */
     size_t started;
     bool keep_journals; /* damage was found: the next snapshot sets aside what it replaces */
-    bool keep_blocks;   /* files that were set aside name blocks */
 
     /* Guarded by `records`, and so is next_record of sessions. */
     struct srv_journal journal;  /* fd -1: none */

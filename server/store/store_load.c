@@ -129,15 +129,13 @@ static bool open_slots(struct srv_load *load)
         snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
         return false;
     }
-    for (size_t i = 0; i < count; i++)
-        store->keep_blocks = store->keep_blocks || aside[i].kind == SRV_FILE_MANIFEST ||
-                             aside[i].kind == SRV_FILE_COPY;
+    const bool keeps = srv_files_newest_manifest(aside, count, UINT64_MAX) != NULL;
     free(aside);
     store->slots = srv_slots_new(store->directory, newest_of(load->files, load->count, true) + 1,
                                  store->context.index);
     if (store->slots == NULL)
         return srv_load_refuse_memory(load);
-    if (store->keep_blocks)
+    if (keeps)
         srv_slots_keep(store->slots);
     load->restore.slots = store->slots;
     return true;
@@ -278,10 +276,8 @@ static bool start_recording(struct srv_load *load)
     bool needs_snapshot = load->incomplete || (!journals && store->older_journals > 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
-    if (load->incomplete && !store->keep_blocks) {
-        store->keep_blocks = true;
+    if (load->incomplete)
         srv_slots_keep(store->slots);
-    }
     if ((needs_snapshot || store->context.reads_at_once) && !read_blocks(load))
         return false;
     needs_snapshot = needs_snapshot || store->keep_journals; /* a block was damaged */

@@ -172,7 +172,7 @@ static void lose(struct srv_store *store, struct srv_session *session, const cha
     srv_slots_keep(store->slots);
     pthread_mutex_lock(&store->lock);
     session->record_state = SRV_DELETED;
-    store->keep_journals = store->keep_blocks = true;
+    store->keep_journals = true;
     store->manifest.broken = true;
     store->owed_generation = store->generation + 1;
     pthread_mutex_unlock(&store->lock);

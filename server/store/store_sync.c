@@ -94,8 +94,7 @@ bool srv_store_sync_files(struct srv_store *store, const struct srv_file files[]
 {
     bool synced = true;
     for (size_t i = 0; i < count && synced; i++) {
-        if (files[i].kind != SRV_FILE_JOURNAL && files[i].kind != SRV_FILE_MANIFEST &&
-            files[i].kind != SRV_FILE_COPY)
+        if (files[i].kind != SRV_FILE_JOURNAL && !srv_file_is_manifest(&files[i]))
             continue;
         int fd = openat(store->directory, files[i].name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         synced = fd >= 0 && fdatasync(fd) == 0;

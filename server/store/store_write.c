@@ -137,8 +137,7 @@ static bool is_replaced(const struct srv_file *file, const struct srv_store *sto
     case SRV_FILE_COPY:
         return file->generation != store->manifest.named;
     case SRV_FILE_BLOCKS: /* a manifest that was set aside may name it */
-        return !store->keep_blocks &&
-               !srv_slots_need(store->slots, file->generation, file->slot_bytes);
+        return !srv_slots_need(store->slots, file->generation, file->slot_bytes);
     default:
         return false;
     }
