@@ -24,7 +24,7 @@ call() {
 }
 
 # A member of the last reply: text or a number.
-member() { sed -nE "s/.*\"$1\":\"?([^\",}]*).*/\1/p" "$work/reply" | head -1; }
+member() { sed -nE "s/.*\"$1\":\"?([^\",}]*).*/\1/p" "$work/reply" | sed -n 1p; }
 
 # Rows of hidden states, [[..],[..]], uniform in +-1.
 rows() { # count, seed
@@ -67,7 +67,7 @@ call /attend -H 'Accept: application/octet-stream' -D "$work/head" -o "$work/rep
     --json "{\"model\":\"$model\",\"hidden_states\":$(rows 3 1)}"
 length=$(tr -d '\r' <"$work/head" | sed -nE 's/^Inference-Header-Content-Length: ([0-9]+)$/\1/p')
 head -c "$length" "$work/reply.bin" && echo
-tail -c "+$((length + 1))" "$work/reply.bin" | head -c 16 | od -A n -t f4
+od -A n -t f4 -j "$length" -N 16 "$work/reply.bin"
 
 echo "== A session: a prefill of three tokens, then two decodes; position makes each safe to repeat,"
 echo "   and a proxy of several attnds finds the one that has the session by X-Session-Id"

@@ -22,7 +22,7 @@ echo "== POST /attend: 8 heads, 16 queries and keys, width 32"
          END { exit !found || bad }'
 
 facts=$(curl -sSf --max-time 10 "${key[@]}" "$url/models${model:+/$model}")
-width=$(sed -nE 's/.*"hidden_size":([0-9]+).*/\1/p' <<<"$facts" | head -1)
+width=$(sed -nE 's/.*"hidden_size":([0-9]+).*/\1/p' <<<"$facts" | sed -n 1p)
 if [ -z "$width" ]; then
     echo "wrk.sh: attnd serves no model; decodes are left out"
     exit 0

@@ -27,7 +27,7 @@ copy_libraries() { # of programs
     local name file
     for name in $(needed "$@"); do
         if [ ! -e "$memory/lib/$name" ]; then
-            file=$(find "$root/lib" "$root/usr/lib" -name "$name" | head -n 1)
+            file=$(find "$root/lib" "$root/usr/lib" -name "$name" | sed -n 1p)
             cp -L "$file" "$memory/lib/$name"
             copy_libraries "$memory/lib/$name"
         fi

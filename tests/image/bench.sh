@@ -99,9 +99,9 @@ done
 url=([1]=http://127.0.0.1:$(port_of bare)
     [2]=http://127.0.0.1:$(port_of host)
     [3]=http://$(address_of info):8080
-    [4]=http://$(engine port "$project-info" 8080/tcp | head -n 1)
+    [4]=http://$(engine port "$project-info" 8080/tcp | sed -n 1p)
     [5]=http://127.0.0.1:$(port_of host-access)
-    [6]=http://$(engine port "$project-access" 8080/tcp | head -n 1))
+    [6]=http://$(engine port "$project-access" 8080/tcp | sed -n 1p))
 what=([1]='the daemon without a container' [2]='network_mode: host' [3]="the container's address"
     [4]='the published port' [5]='network_mode: host, log access' [6]='the published port, log access')
 

@@ -127,7 +127,7 @@ check_shards_scraped() {
     asked='count(up{job="attnd",instance=~"attnd-[abc]:8080"}==1)'
     for ((tenths = 0; tenths < 300; tenths++)); do
         if curl -s --max-time 2 -G --data-urlencode "query=$asked" \
-            "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/query" | grep -q '"3"\]'; then
+            "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/query" | grep '"3"\]' >/dev/null; then
             ok "the profile's Prometheus finds the three shards by name"
             return
         fi

@@ -78,7 +78,7 @@ remove_container() {
 }
 
 find_port() {
-    url=http://$(engine port "$project" 8080/tcp | head -n 1)
+    url=http://$(engine port "$project" 8080/tcp | sed -n 1p)
 }
 
 await_ready() {
@@ -128,9 +128,9 @@ expect_clean_log() { # container, of what
     lines=$(wc -l <"$scratch/log")
     good=$(python3 -c 'import json, sys
 print(sum(json.loads(line)["level"] != "error" for line in sys.stdin))' <"$scratch/log") ||
-        fail "$2: not JSON: $(grep -v '^{' "$scratch/log" | head -n 3)"
+        fail "$2: not JSON: $(grep -v '^{' "$scratch/log" | sed -n 1,3p)"
     [ "$good" -gt 0 ] || fail "$2: no log"
-    [ "$good" = "$lines" ] || fail "$2: $(grep '"level":"error"' "$scratch/log" | head -n 3)"
+    [ "$good" = "$lines" ] || fail "$2: $(grep '"level":"error"' "$scratch/log" | sed -n 1,3p)"
     ok "$2: $lines lines in the log, all of them JSON, none of level error"
 }
 
@@ -146,7 +146,7 @@ check_image() {
     expect "label version" "$version" "$(engine image inspect "$image" --format "$label")"
     ok "the image's label and attnd --version say $version"
     quietly engine run --rm --network none --entrypoint cat "$image" /usr/local/bin/attnd >"$scratch/attnd"
-    if readelf -S "$scratch/attnd" | grep -q ' \.debug_'; then
+    if readelf -S "$scratch/attnd" | grep ' \.debug_' >/dev/null; then
         fail "the daemon in the image has its debug symbols"
     fi
     ok "the daemon in the image is stripped: $(stat -c %s "$scratch/attnd") bytes"
@@ -238,7 +238,7 @@ check_other_port() {
     quietly engine run -d --name "$project" --network none -e ATTN_ALLOW_UNAUTHENTICATED=true "$image" \
         --port 9000 >/dev/null
     expect_healthy "$project"
-    engine logs "$project" 2>&1 | grep -q '"event":"ready","message":"http://0.0.0.0:9000, ' ||
+    engine logs "$project" 2>&1 | grep '"event":"ready","message":"http://0.0.0.0:9000, ' >/dev/null ||
         fail "the line of the port: $(engine logs "$project" 2>&1 | tail -n 3)"
     ok "the health check asks the port that --port of the container gives, and the log names it"
     remove_container
@@ -368,7 +368,7 @@ check_compose() {
 check_models_missing() {
     mkdir -p "$scratch/misspelt/llama"
     ATTND_MODELS=$scratch/misspelt up up -d attnd
-    compose logs --no-color attnd | grep -q \
+    compose logs --no-color attnd | grep >/dev/null \
         'model_dir /models: no checkpoint in it: passed over: llama (no config.json)' ||
         fail "the log of an empty mount: $(compose logs --no-color attnd | grep -v ready | tail -n 5)"
     ok "an empty directory mounted at /models/llama is a line of the log that names it"

@@ -136,7 +136,7 @@ check_completion() {
 check_daemon() {
     local config=$work/attnd.json
     sed "s|/usr/share|$root/usr/share|" "$root/etc/attnd/attnd.json" >"$config"
-    same "attnd --version" "attnd $version" "$("$root/usr/bin/attnd" --version | head -n 1)"
+    same "attnd --version" "attnd $version" "$("$root/usr/bin/attnd" --version | sed -n 1p)"
     env -i "$root/usr/bin/attnd" --config "$config" --memory-limit 64GiB --check >"$work/checked" || fail "attnd --check $config"
     grep -qE 'durability += journal \(file\)' "$work/checked" || fail "the installed file is not read"
     grep -q '"instance"\|"api_keys"' "$config" && fail "$config holds what is of one machine"

@@ -226,7 +226,7 @@ check_shards() {
     port=8080
     for id in "${before[@]}"; do
         port=$((port + 1))
-        ask GET "/sessions/$id" | grep -q '"length":1' || fail "the session $id after a restart"
+        ask GET "/sessions/$id" | grep '"length":1' >/dev/null || fail "the session $id after a restart"
     done
     models=$(ask GET /models | grep -o '"fingerprint"' | wc -l)
     port=8080

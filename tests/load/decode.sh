@@ -34,7 +34,7 @@ metric() {
 
 failed=()
 declare -A rate
-curl -sf "$url/models" | grep -o '"kernels":{[^}]*}' | head -1
+curl -sf "$url/models" | grep -o '"kernels":{[^}]*}' | sed -n 1p
 printf '%11s %10s %8s %8s %8s %7s %11s\n' connections rate p50_us p99_us non-2xx errors mean_batch
 for n in $connections; do
     sum=$(metric attnd_decode_batch_size_sum) count=$(metric attnd_decode_batch_size_count)

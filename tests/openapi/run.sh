@@ -21,7 +21,7 @@ export ATTND=$out/attnd
 record() { # program, arguments
     if ! EXCHANGES=$exchanges "$@" >"$out/openapi.log" 2>&1; then
         echo "check-openapi: $1 did not pass:"
-        grep -E ':[FE]:' "$out/openapi.log" | head -n 10 || tail -n 5 "$out/openapi.log"
+        grep -E ':[FE]:' "$out/openapi.log" | sed -n 1,10p || tail -n 5 "$out/openapi.log"
     fi
 }
 

@@ -280,7 +280,7 @@ check_links() { # document
         file=${file:-$1}
         if [ ! -e "$file" ]; then
             complain "$1: the link $target leads nowhere"
-        elif [ -n "$anchor" ] && ! anchors_of "$file" | grep -qx -- "${anchor#\#}"; then
+        elif [ -n "$anchor" ] && ! anchors_of "$file" | grep -x -- "${anchor#\#}" >/dev/null; then
             complain "$1: the link $target leads to no heading"
         fi
     done < <(grep -oE '\]\([^)]+\)' "$1" | sed -E 's/^\]\(//; s/\)$//' | grep -v '^https\?:' || true)

@@ -12,8 +12,8 @@ get() { # path
     curl -sS --compressed --fail --max-time 20 "$url/$1"
 }
 
-own=$(get models | grep -o '"name":"demo".*' | grep -o '"fingerprint":"[0-9a-f]*"' | head -n 1 | cut -d '"' -f 4)
-if ! get ui/demo.js | grep -qw "${own:-none}"; then
+own=$(get models | grep -o '"name":"demo".*' | grep -o '"fingerprint":"[0-9a-f]*"' | sed -n 1p | cut -d '"' -f 4)
+if ! get ui/demo.js | grep -w "${own:-none}" >/dev/null; then
     echo "the page does not know the model demo of $url, of fingerprint ${own:-none}"
     exit 1
 fi

@@ -37,7 +37,7 @@ start() {
     daemon=$!
     local tenths
     for ((tenths = 0; tenths < ready_seconds * 10; tenths++)); do
-        url=$(sed -nE "$address_of" "$log" | head -n 1)
+        url=$(sed -nE "$address_of" "$log" | sed -n 1p)
         if [ -n "$url" ]; then
             return
         fi

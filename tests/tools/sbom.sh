@@ -17,7 +17,7 @@ created=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(stat -c %Y "$1")}" '+%Y-%m-%dT%H:%
 # Paths of libraries that ELF files need, and of OpenBLAS.
 libraries() {
     ldd "$@" | sed -nE 's/.* (\/[^ ]+) \(0x[0-9a-f]+\)$/\1/p; s/^[[:space:]]*(\/[^ ]+) \(0x[0-9a-f]+\)$/\1/p'
-    /sbin/ldconfig -p | sed -nE 's/.*libopenblas\.so\.0 .*=> (.*)/\1/p' | head -n 1
+    /sbin/ldconfig -p | sed -nE 's/.*libopenblas\.so\.0 .*=> (.*)/\1/p' | sed -n 1p
 }
 
 # dpkg may know a file by its path below /usr or by the one that a link leads from.
@@ -31,7 +31,7 @@ owner() { # path
 packages() {
     local path
     libraries "$@" | sort -u | while read -r path; do
-        owner "$path" | sed -nE 's/^([^ :]+)(:[a-z0-9]+)?: .*/\1/p;q'
+        owner "$path" | sed -nE '1s/^([^ :]+)(:[a-z0-9]+)?: .*/\1/p'
     done | sort -u
 }
 

@@ -68,6 +68,11 @@ check_comments() {
         'a sentence opens without its subject' "$@"
 }
 
+# Under pipefail a reader that ends early fails its pipe: its writer may meet a closed pipe.
+check_pipes() {
+    lines_with '\| (grep -[a-zA-Z]*q|grep .*-[a-zA-Z]*m ?1|head )' 'a reader of a pipe ends early' "$@"
+}
+
 # A suite that suites.h does not list would never run.
 check_suites() {
     { grep -nHE '^Suite \*suite_[a-z0-9_]+\(void\)$' tests/unit/*.c || true; } |
@@ -165,6 +170,7 @@ summary_of() { # reads functions_of
 {
     check_format "${sources[@]}"
     check_text "${sources[@]}" "${tables[@]}" "${scripts[@]}"
+    check_pipes "${scripts[@]}" examples/*.sh
     check_calls "${sources[@]}"
     check_library
     check_comments "${product[@]}"
