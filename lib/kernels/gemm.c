@@ -12,6 +12,7 @@
 
 #include "basics/half_float.h"
 #include "basics/status.h"
+#include "machine/cpu.h"
 
 #define LIBRARY "libopenblas.so.0"
 #define PACKAGE "libopenblas0-pthread"
@@ -24,16 +25,51 @@ static enum attn_status fail(struct attn_error *error, const char *why)
                      "OpenBLAS cannot be loaded (Debian: " PACKAGE "): %s", why);
 }
 
+typedef char *core_name_function(void);
+
+/* The core whose kernels a CPU runs that is younger than the library, which takes its kernels of
+ * the year 2004 (Prescott) for one that it does not know.  NULL: the library's choice holds. */
+static const char *better_core(void *library)
+{
+#ifdef __x86_64__
+    core_name_function *core_name = (core_name_function *)dlsym(library, "openblas_get_corename");
+    const unsigned features = attn_cpu_features(ATTN_CPU_AVX512);
+    if (core_name == NULL || strcmp(core_name(), "Prescott") != 0 ||
+        getenv("OPENBLAS_CORETYPE") != NULL)
+        return NULL;
+    return features & ATTN_HAS_AVX512 ? "SkylakeX" : features & ATTN_HAS_AVX2 ? "Haswell" : NULL;
+#else
+    (void)library; /* there the CPU says what it has, not which it is */
+    return NULL;
+#endif
+}
+
+/* Loads the library, and once more where it has kernels for another core that are better.  NULL:
+ * dlerror() says why. */
+static void *open_library(void)
+{
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    const char *core = library != NULL ? better_core(library) : NULL;
+    if (core != NULL) {
+        dlclose(library);
+        setenv("OPENBLAS_CORETYPE", core, 1);
+    }
+    library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (core != NULL)
+        unsetenv("OPENBLAS_CORETYPE");
+    return library;
+}
+
 enum attn_status attn_gemm_load(struct attn_gemm *out, struct attn_error *error)
 {
     *out = (struct attn_gemm){0};
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *library = open_library();
     if (library == NULL)
         return fail(error, dlerror());
     attn_sgemm *sgemm = (attn_sgemm *)dlsym(library, "cblas_sgemm");
     void (*set_threads)(int) = (void (*)(int))dlsym(library, "openblas_set_num_threads");
-    char *(*core_name)(void) = (char *(*)(void))dlsym(library, "openblas_get_corename");
+    core_name_function *core_name = (core_name_function *)dlsym(library, "openblas_get_corename");
     if (sgemm == NULL || set_threads == NULL || core_name == NULL)
         return fail(error, LIBRARY " is not OpenBLAS");
     set_threads(1); /* where the program has loaded it before */
