@@ -178,19 +178,19 @@ static enum attn_status list_tensors(struct attn_gguf_model *model, struct attn_
     const struct attn_tensor_entry *other;
     size_t count = 0, pairs = 0;
     for (size_t p = 0; p < model->num_splits; p++) {
-        count += attn_gguf_count(model->splits[p]);
-        for (size_t i = 0; i < attn_gguf_count(model->splits[p]); i++)
-            pairs += find_pair(&other, model, attn_gguf_entry(model->splits[p], i), keys_end,
-                               values_end);
+        const struct attn_gguf *split = model->splits[p];
+        count += split->num_tensors;
+        for (size_t i = 0; i < split->num_tensors; i++)
+            pairs += find_pair(&other, model, &split->tensors[i].entry, keys_end, values_end);
     }
     model->tensors = attn_calloc(count + 1, sizeof *model->tensors);
     model->joined = attn_calloc(pairs + 1, sizeof *model->joined);
     if (model->tensors == NULL || model->joined == NULL)
         return attn_fail_memory(error, (count + 1) * sizeof *model->tensors);
     for (size_t p = 0; p < model->num_splits; p++)
-        for (size_t i = 0; i < attn_gguf_count(model->splits[p]); i++) {
+        for (size_t i = 0; i < model->splits[p]->num_tensors; i++) {
             enum attn_status status =
-                list_tensor(model, attn_gguf_entry(model->splits[p], i), error);
+                list_tensor(model, &model->splits[p]->tensors[i].entry, error);
             if (status != ATTN_OK)
                 return status;
         }
@@ -345,12 +345,13 @@ int attn_gguf_model_entry_file(const struct attn_gguf_model *model,
                                const struct attn_tensor_entry *entry)
 {
     const struct joined *joined = find_joined(model, entry);
-    return attn_gguf_entry_file(joined != NULL ? joined->keys : entry);
+    const void *tensor = joined != NULL ? joined->keys : entry;
+    return ((const struct attn_gguf_tensor *)tensor)->file->file;
 }
 
 int attn_gguf_model_file(const struct attn_gguf_model *model, size_t split)
 {
-    return split < model->num_splits ? attn_gguf_file(model->splits[split]) : -1;
+    return split < model->num_splits ? model->splits[split]->file : -1;
 }
 
 bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,

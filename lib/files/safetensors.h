@@ -42,22 +42,14 @@ struct attn_safetensors; /* an open file and its parsed header */
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error);
 
-/* Where the `size` bytes of a container are: in memory or in a file.  Both stay the caller's and
- * must not change until the reader is closed. */
-struct attn_safetensors_source {
-    const void *bytes; /* NULL: the bytes are in `file` */
-    int file;          /* a descriptor, from the file's beginning on */
-    size_t size;
-};
-
-/* As attn_safetensors_open, for bytes that are not trusted.  A header of more than `max_header`
+/* As attn_safetensors_open, for a container in memory, whose bytes [size] are not trusted, stay the
+ * caller's and must not change until the reader is closed.  A header of more than `max_header`
  * bytes is refused before it is parsed, and pairs of __metadata__ are kept; `name` stands for the
  * container in messages.  The reader takes less than 4 times the header and 512 KiB of memory.
- * Errors: ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
-enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
-                                              const struct attn_safetensors_source *source,
-                                              const char *name, size_t max_header,
-                                              struct attn_error *error);
+ * Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
+enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, const void *bytes,
+                                             size_t size, const char *name, size_t max_header,
+                                             struct attn_error *error);
 void attn_safetensors_close(struct attn_safetensors *file);
 
 /* The descriptor of the file.  Borrowed. */
@@ -69,9 +61,6 @@ size_t attn_safetensors_offset(const struct attn_safetensors *file,
 
 size_t attn_safetensors_count(const struct attn_safetensors *file);
 
-/* The name of tensor i < attn_safetensors_count, in the order of names.  Borrowed. */
-const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i);
-
 /* attn_visit_names of the tensors. */
 bool attn_safetensors_visit(const struct attn_safetensors *file, const char *prefix,
                             attn_visit_name *visit, void *context);
@@ -81,7 +70,7 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
                                                       const char *name);
 
 /* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
- * none).  Only readers of a source keep them, since headers of checkpoints may be of any length. */
+ * none).  Only readers of bytes keep them, since headers of checkpoints may be of any length. */
 const struct attn_safetensors_pair *attn_safetensors_metadata(size_t *count,
                                                               const struct attn_safetensors *file);
 const char *attn_safetensors_value(const struct attn_safetensors *file, const char *name);
@@ -89,9 +78,9 @@ const char *attn_safetensors_value(const struct attn_safetensors *file, const ch
 /* Memory that the reader takes: header and entries; 0 for NULL. */
 size_t attn_safetensors_memory(const struct attn_safetensors *file);
 
-/* Bytes [first, first + count) of the tensor, at any alignment.  *out points into the source where
- * that is in memory, else to `room` [count], into which they are read.  The range must lie inside
- * the tensor.
+/* Bytes [first, first + count) of the tensor, at any alignment.  *out points into a container that
+ * is in memory, else to `room` [count], into which they are read.  The range must lie inside the
+ * tensor.
  * Error: ATTN_IO. */
 enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn_safetensors *file,
                                              const struct attn_tensor_entry *entry, size_t first,

@@ -37,7 +37,7 @@ struct mapping {
 
 struct attn_checkpoint {
     int directory;
-    char *config; /* [config_length]; NULL: said elsewhere */
+    char *config; /* [config_length]; NULL: said elsewhere, as by the keys of a GGUF file */
     size_t config_length;
     char *index; /* text of the index; NULL for a single file */
     size_t index_length;
@@ -198,24 +198,6 @@ static enum attn_status open_single(struct attn_checkpoint *checkpoint, const ch
     return status;
 }
 
-/* Opens a GGUF file; its keys are the configuration where no other is said. */
-static enum attn_status open_gguf(struct attn_checkpoint *checkpoint, const char *name,
-                                  bool configured, struct attn_error *error)
-{
-    size_t length;
-    enum attn_status status =
-        attn_gguf_model_open(&checkpoint->gguf, checkpoint->directory, name, error);
-    if (status != ATTN_OK || configured)
-        return status;
-    const char *text = attn_gguf_model_config(&length, checkpoint->gguf);
-    checkpoint->config = attn_alloc(length + 1, 1);
-    if (checkpoint->config == NULL)
-        return attn_fail_memory(error, length + 1);
-    memcpy(checkpoint->config, text, length + 1);
-    checkpoint->config_length = length;
-    return ATTN_OK;
-}
-
 static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct attn_error *error)
 {
     enum attn_status status =
@@ -241,7 +223,7 @@ static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool 
     if (status == ATTN_OK)
         status = attn_find_gguf(gguf, checkpoint->directory, before, configured ? 3 : 1, error);
     if (status == ATTN_OK && gguf[0] != '\0')
-        return open_gguf(checkpoint, gguf, configured, error);
+        return attn_gguf_model_open(&checkpoint->gguf, checkpoint->directory, gguf, error);
     if (status == ATTN_OK && !configured)
         status = read_config(checkpoint, error);
     if (status != ATTN_OK)
@@ -296,7 +278,7 @@ static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char
     if (status == ATTN_OK)
         status = read_start(start, checkpoint->directory, name, error);
     if (status == ATTN_OK && memcmp(start, "GGUF", 4) == 0)
-        return open_gguf(checkpoint, name, configured, error);
+        return attn_gguf_model_open(&checkpoint->gguf, checkpoint->directory, name, error);
     if (status == ATTN_OK && memcmp(start, "PK", 2) == 0 && start[8] != '{')
         status = attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
     else if (status == ATTN_OK)
@@ -358,6 +340,8 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
 
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length)
 {
+    if (checkpoint->gguf != NULL)
+        return attn_gguf_model_config(length, checkpoint->gguf);
     *length = checkpoint->config_length;
     return checkpoint->config;
 }

@@ -43,13 +43,12 @@ static bool has_format(const struct attn_import *import, const char *format)
 enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
                                   struct attn_error *error)
 {
-    const struct attn_safetensors_source source = {bytes, -1, size};
     struct attn_import *import = attn_calloc(1, sizeof *import);
     if (import == NULL)
         return attn_fail_memory(error, sizeof *import);
     attn_checksum_init(&import->sum);
-    enum attn_status status =
-        attn_safetensors_open_source(&import->file, &source, "state", ATTN_MAX_STATE_HEADER, error);
+    enum attn_status status = attn_safetensors_open_bytes(&import->file, bytes, size, "state",
+                                                          ATTN_MAX_STATE_HEADER, error);
     if (status == ATTN_OK && !has_format(import, ATTN_CACHE_FILE_FORMAT) &&
         !has_format(import, ATTN_CACHE_FILE_WINDOWS))
         status = fail_form(error, "format",

@@ -50,9 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(bytes + PREFIX, in.at, header);
         memcpy(bytes + PREFIX + header, in.at + header + skipped, in.left - header - skipped);
     }
-    const struct attn_safetensors_source source = {bytes, -1, length};
     enum attn_status status =
-        attn_safetensors_open_source(&file, &source, "input", 1 << 20, &error);
+        attn_safetensors_open_bytes(&file, bytes, length, "input", 1 << 20, &error);
     FUZZ_EXPECT((status == ATTN_OK) == (file != NULL) && status == error.status);
     if (status == ATTN_OK)
         read_all(file);

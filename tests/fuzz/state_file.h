@@ -31,8 +31,7 @@ static inline void state_repair_sum(char *bytes, size_t size, size_t header)
     struct attn_checksum sum;
     char digits[ATTN_CHECKSUM_DIGITS];
     size_t count;
-    const struct attn_safetensors_source source = {bytes, -1, size};
-    if (attn_safetensors_open_source(&file, &source, "x", 1 << 20, NULL) != ATTN_OK)
+    if (attn_safetensors_open_bytes(&file, bytes, size, "x", 1 << 20, NULL) != ATTN_OK)
         return;
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, bytes + STATE_PREFIX + header, size - STATE_PREFIX - header);
