@@ -6,7 +6,6 @@
  * are unique. */
 #include "files/safetensors.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,19 +24,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define METADATA_TEXT 16777216 /* bytes that one value of __metadata__ may take */
 #define CUT_SHORT ": it is cut short, copy or download it again"
 #define CHUNK 131072 /* elements read and widened at a time */
-
-struct attn_safetensors {
-    int file;                /* -1 beside `bytes` */
-    const char *bytes;       /* the container, which is the caller's; NULL: it is in `file` */
-    char name[NAME_MAX + 1]; /* of the file inside its directory, for messages */
-    char *header;
-    size_t header_length;
-    size_t data_begin, data_length;    /* bytes */
-    struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
-    size_t count, capacity;
-    struct attn_safetensors_pair *metadata; /* [num_metadata], by name; NULL: not kept */
-    size_t num_metadata;
-};
 
 static const struct attn_safetensors_dtype dtypes[] = {
     {"F32", 32, true},  {"F16", 16, true},     {"BF16", 16, true},    {"F64", 64, false},
@@ -337,34 +323,10 @@ void attn_safetensors_close(struct attn_safetensors *file)
     attn_free(file);
 }
 
-int attn_safetensors_descriptor(const struct attn_safetensors *file) { return file->file; }
-
-size_t attn_safetensors_offset(const struct attn_safetensors *file,
-                               const struct attn_tensor_entry *entry)
-{
-    return file->data_begin + entry->begin;
-}
-
-size_t attn_safetensors_count(const struct attn_safetensors *file) { return file->count; }
-
-bool attn_safetensors_visit(const struct attn_safetensors *file, const char *prefix,
-                            attn_visit_name *visit, void *context)
-{
-    return attn_visit_names(file->entries, file->count, sizeof *file->entries, prefix, visit,
-                            context);
-}
-
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name)
 {
     return attn_find_name(name, file->entries, file->count, sizeof *file->entries);
-}
-
-const struct attn_safetensors_pair *attn_safetensors_metadata(size_t *count,
-                                                              const struct attn_safetensors *file)
-{
-    *count = file->num_metadata;
-    return file->metadata;
 }
 
 const char *attn_safetensors_value(const struct attn_safetensors *file, const char *name)

@@ -10,6 +10,8 @@
 #ifndef ATTN_LIB_FILES_SAFETENSORS_H
 #define ATTN_LIB_FILES_SAFETENSORS_H
 
+#include <limits.h>
+
 #include "attn.h"
 #include "attn_limits.h"
 #include "files/file.h"
@@ -34,7 +36,20 @@ struct attn_safetensors_pair {
     void *string; /* the JSON string that holds value; the reader's */
 };
 
-struct attn_safetensors; /* an open file and its parsed header */
+/* An open file and its parsed header; for readers to read.  Only readers of bytes keep the pairs of
+ * __metadata__, since headers of checkpoints may be of any length. */
+struct attn_safetensors {
+    int file;                /* -1 beside `bytes` */
+    const char *bytes;       /* the container, which is the caller's; NULL: it is in `file` */
+    char name[NAME_MAX + 1]; /* of the file inside its directory, for messages */
+    char *header;
+    size_t header_length;
+    size_t data_begin, data_length;    /* bytes; entries count from data_begin on */
+    struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
+    size_t count, capacity;
+    struct attn_safetensors_pair *metadata; /* [num_metadata], by name; NULL: not kept */
+    size_t num_metadata;
+};
 
 /* Opens file `name` of a directory descriptor (AT_FDCWD: the working directory) and reads its
  * header.  The file is closed with the reader.
@@ -52,27 +67,11 @@ enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, cons
                                              struct attn_error *error);
 void attn_safetensors_close(struct attn_safetensors *file);
 
-/* The descriptor of the file.  Borrowed. */
-int attn_safetensors_descriptor(const struct attn_safetensors *file);
-
-/* The byte of the file at which the tensor begins. */
-size_t attn_safetensors_offset(const struct attn_safetensors *file,
-                               const struct attn_tensor_entry *entry);
-
-size_t attn_safetensors_count(const struct attn_safetensors *file);
-
-/* attn_visit_names of the tensors. */
-bool attn_safetensors_visit(const struct attn_safetensors *file, const char *prefix,
-                            attn_visit_name *visit, void *context);
-
 /* The tensor of that name, NULL if there is none.  Borrowed from the reader. */
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name);
 
-/* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
- * none).  Only readers of bytes keep them, since headers of checkpoints may be of any length. */
-const struct attn_safetensors_pair *attn_safetensors_metadata(size_t *count,
-                                                              const struct attn_safetensors *file);
+/* The value of a pair of __metadata__; NULL where there is none. */
 const char *attn_safetensors_value(const struct attn_safetensors *file, const char *name);
 
 /* Memory that the reader takes: header and entries; 0 for NULL. */

@@ -456,16 +456,16 @@ int attn_tensor_extent(size_t *offset, size_t *bytes, const struct attn_tensor *
     if (tensor->quantized != NULL) {
         const struct attn_stored *codes = &tensor->quantized->codes;
         *bytes = codes->entry->end - codes->entry->begin;
-        *offset = attn_safetensors_offset(codes->file, codes->entry);
-        return attn_safetensors_descriptor(codes->file);
+        *offset = codes->file->data_begin + codes->entry->begin;
+        return codes->file->file;
     }
     *bytes = tensor->entry->end - tensor->entry->begin;
     *offset = tensor->entry->begin;
     if (tensor->gguf != NULL)
         return attn_gguf_model_entry_file(tensor->gguf, tensor->entry);
     if (tensor->npz == NULL) {
-        *offset = attn_safetensors_offset(tensor->file, tensor->entry);
-        return attn_safetensors_descriptor(tensor->file);
+        *offset += tensor->file->data_begin;
+        return tensor->file->file;
     }
     *offset = attn_npz_offset(bytes, tensor->entry);
     return attn_npz_descriptor(tensor->npz);
@@ -510,9 +510,11 @@ void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char 
         goes_on = attn_npz_visit(checkpoint->npz, prefix, visit, context);
     if (goes_on && checkpoint->gguf != NULL)
         goes_on = attn_gguf_model_visit(checkpoint->gguf, prefix, visit, context);
-    for (size_t i = 0; goes_on && i < checkpoint->num_shards; i++)
-        if (checkpoint->shards[i].file != NULL)
-            goes_on = attn_safetensors_visit(checkpoint->shards[i].file, prefix, visit, context);
+    for (size_t i = 0; goes_on && i < checkpoint->num_shards; i++) {
+        const struct attn_safetensors *file = checkpoint->shards[i].file;
+        goes_on = file == NULL || attn_visit_names(file->entries, file->count,
+                                                   sizeof *file->entries, prefix, visit, context);
+    }
 }
 
 void attn_checkpoint_name(char out[ATTN_SAFETENSORS_MAX_NAME],
@@ -597,7 +599,7 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
     for (size_t i = 0; i < checkpoint->num_shards; i++) {
         const struct attn_safetensors *file = checkpoint->shards[i].file;
         attn_checksum_add(sum, &i, sizeof i);
-        if (file != NULL && !stamp_file(sum, changed, attn_safetensors_descriptor(file)))
+        if (file != NULL && !stamp_file(sum, changed, file->file))
             return false;
     }
     return true;
