@@ -340,10 +340,9 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
 
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length)
 {
-    if (checkpoint->gguf != NULL)
-        return attn_gguf_model_config(length, checkpoint->gguf);
-    *length = checkpoint->config_length;
-    return checkpoint->config;
+    const struct attn_gguf_model *gguf = checkpoint->gguf;
+    *length = gguf != NULL ? gguf->config.length : checkpoint->config_length;
+    return gguf != NULL ? gguf->config.text : checkpoint->config;
 }
 
 enum attn_status attn_checkpoint_text(char **out, size_t *length,
@@ -509,7 +508,8 @@ void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char 
     if (goes_on && checkpoint->npz != NULL)
         goes_on = attn_npz_visit(checkpoint->npz, prefix, visit, context);
     if (goes_on && checkpoint->gguf != NULL)
-        goes_on = attn_gguf_model_visit(checkpoint->gguf, prefix, visit, context);
+        goes_on = attn_visit_names(checkpoint->gguf->tensors, checkpoint->gguf->num_tensors,
+                                   sizeof *checkpoint->gguf->tensors, prefix, visit, context);
     for (size_t i = 0; goes_on && i < checkpoint->num_shards; i++) {
         const struct attn_safetensors *file = checkpoint->shards[i].file;
         goes_on = file == NULL || attn_visit_names(file->entries, file->count,
@@ -591,11 +591,10 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
     attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
     if (checkpoint->npz != NULL)
         return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
-    for (size_t split = 0; checkpoint->gguf != NULL; split++) {
-        const int file = attn_gguf_model_file(checkpoint->gguf, split);
-        if (file < 0 || !stamp_file(sum, changed, file))
-            return file < 0;
-    }
+    const size_t num_splits = checkpoint->gguf != NULL ? checkpoint->gguf->num_splits : 0;
+    for (size_t split = 0; split < num_splits; split++)
+        if (!stamp_file(sum, changed, checkpoint->gguf->splits[split]->file))
+            return false;
     for (size_t i = 0; i < checkpoint->num_shards; i++) {
         const struct attn_safetensors *file = checkpoint->shards[i].file;
         attn_checksum_add(sum, &i, sizeof i);
