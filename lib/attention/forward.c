@@ -387,7 +387,7 @@ static enum attn_status attend(const struct attn_pass *pass)
     return status == ATTN_OK && attn_pass_absorbs(pass) ? up_project_sums(pass) : status;
 }
 
-/* ---- Subtract ---- */
+/* ---- Rows of heads, before they are projected back ---- */
 
 /* Makes the row of heads o [H][Dv], and that of the other half of the values, the H/2 normalised
  * differences [2Dv], in o.  From the last pair down, no head is overwritten before it is read. */
@@ -411,18 +411,6 @@ static void subtract_row(float *o, float *second, const struct attn_layer *layer
     }
 }
 
-static void subtract_task(void *argument, size_t i, unsigned thread)
-{
-    const struct attn_pass *pass = argument;
-    const size_t width = pass->layer->o.in;
-    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows);
-    (void)thread;
-    for (size_t r = i * ROWS_OF_TASK; r < end; r++)
-        subtract_row(pass->o + r * width, pass->second + r * width, pass->layer);
-}
-
-/* ---- Gate ---- */
-
 /* Multiplies x [n] by ln(1 + exp(gate)), whose exponential would overflow for large gates. */
 static void multiply_softplus(float *x, float gate, size_t n)
 {
@@ -438,29 +426,28 @@ static void multiply_sigmoid(float *x, float gate, size_t n)
         x[i] /= divisor;
 }
 
-static void gate_task(void *argument, size_t i, unsigned thread)
+static void finish_row(const struct attn_pass *pass, size_t r)
 {
-    const struct attn_pass *pass = argument;
-    const size_t gates = pass->layer->gate.out, width = pass->layer->o.in / gates;
-    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows) * gates;
-    const bool softplus = pass->layer->spec.gate_softplus;
-    (void)thread;
-    for (size_t j = i * ROWS_OF_TASK * gates; j < end; j++)
-        (softplus ? multiply_softplus : multiply_sigmoid)(pass->o + j * width, pass->gate[j],
-                                                          width);
+    const struct attn_layer *layer = pass->layer;
+    const struct attn_layer_spec *spec = &layer->spec;
+    const size_t width = layer->o.in, gates = layer->gate.out;
+    float *o = pass->o + r * width;
+    if (spec->differential.lambda_init != 0)
+        subtract_row(o, pass->second + r * width, layer);
+    for (size_t g = 0; g < gates; g++)
+        (spec->gate_softplus ? multiply_softplus : multiply_sigmoid)(
+            o + g * (width / gates), pass->gate[r * gates + g], width / gates);
+    if (spec->output_norm.type != ATTN_NORM_NONE)
+        attn_norm_vector(o, &spec->output_norm, layer->o_norm, NULL, width);
 }
 
-/* ---- Normalise ---- */
-
-static void norm_task(void *argument, size_t i, unsigned thread)
+static void finish_task(void *argument, size_t i, unsigned thread)
 {
     const struct attn_pass *pass = argument;
-    const struct attn_layer *layer = pass->layer;
     const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows);
     (void)thread;
     for (size_t r = i * ROWS_OF_TASK; r < end; r++)
-        attn_norm_vector(pass->o + r * layer->o.in, &layer->spec.output_norm, layer->o_norm, NULL,
-                         layer->o.in);
+        finish_row(pass, r);
 }
 
 /* ---- Project back ---- */
@@ -491,16 +478,13 @@ static enum attn_status project_back(const struct attn_pass *pass)
 enum attn_status attn_forward(struct attn_pass *pass)
 {
     const struct attn_layer_spec *spec = &pass->layer->spec;
-    const size_t tasks = attn_ceil_div(pass->query_rows, ROWS_OF_TASK);
     enum attn_status status = attn_forward_keys(pass); /* project, norm, rope */
     if (status == ATTN_OK)
         status = attend(pass);
-    if (status == ATTN_OK && spec->differential.lambda_init != 0)
-        attn_pool_run(pass->engine->pool, subtract_task, pass, tasks);
-    if (status == ATTN_OK && pass->layer->gate.out > 0)
-        attn_pool_run(pass->engine->pool, gate_task, pass, tasks);
-    if (status == ATTN_OK && spec->output_norm.type != ATTN_NORM_NONE)
-        attn_pool_run(pass->engine->pool, norm_task, pass, tasks);
+    if (status == ATTN_OK && (spec->differential.lambda_init != 0 || pass->layer->gate.out > 0 ||
+                              spec->output_norm.type != ATTN_NORM_NONE))
+        attn_pool_run(pass->engine->pool, finish_task, pass,
+                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
     if (status == ATTN_OK &&
         (attn_layer_joins_heads(spec) || spec->gate_softplus)) /* have no bound */
         check_heads(pass);

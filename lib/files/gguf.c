@@ -2,6 +2,7 @@
 #include "files/gguf.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,23 +17,6 @@
 #define MAX_VALUES 16777216  /* bytes of keys and values that are kept */
 #define ALIGNMENT 32         /* where general.alignment is absent */
 #define MAX_ALIGNMENT (1u << 20)
-
-struct tensor {
-    struct attn_tensor_entry entry; /* first: entries are searched by name */
-    const struct attn_ggml_type *type;
-    const struct attn_gguf *file;
-};
-
-struct attn_gguf {
-    char *name;
-    int file;
-    size_t size;
-    struct attn_gguf_value *values; /* [num_values], by key */
-    size_t num_values, values_room;
-    struct tensor *tensors; /* [num_tensors], by name */
-    size_t num_tensors, tensors_room;
-    size_t texts, num_texts; /* bytes of names, texts and numbers; their allocations */
-};
 
 /* ---- Reading the header ---------------------------------------------------------------------- */
 
@@ -239,13 +223,6 @@ const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file,
     return attn_find_name(key, file->values, file->num_values, sizeof *file->values);
 }
 
-size_t attn_gguf_num_values(const struct attn_gguf *file) { return file->num_values; }
-
-const struct attn_gguf_value *attn_gguf_value(const struct attn_gguf *file, size_t i)
-{
-    return &file->values[i];
-}
-
 static void read_values(struct header *h, uint64_t count)
 {
     struct attn_gguf *file = h->file;
@@ -273,7 +250,7 @@ static void read_values(struct header *h, uint64_t count)
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
 /* Reads sizes and format, and computes the bytes of the tensor into entry->end. */
-static void read_shape(struct header *h, struct tensor *tensor)
+static void read_shape(struct header *h, struct attn_gguf_tensor *tensor)
 {
     struct attn_tensor_entry *entry = &tensor->entry;
     size_t numbers = 1;
@@ -313,22 +290,23 @@ static void read_shape(struct header *h, struct tensor *tensor)
 static void read_tensor(struct header *h)
 {
     struct attn_gguf *file = h->file;
-    struct tensor *tensors =
+    struct attn_gguf_tensor *tensors =
         attn_grow(file->tensors, file->num_tensors, &file->tensors_room, sizeof *tensors, h->error);
     if (tensors == NULL) {
         h->status = ATTN_NO_MEMORY;
         return;
     }
     file->tensors = tensors;
-    struct tensor *tensor = &tensors[file->num_tensors++];
-    *tensor = (struct tensor){.file = file, .entry.name = read_name(h, "tensor")};
+    struct attn_gguf_tensor *tensor = &tensors[file->num_tensors++];
+    *tensor = (struct attn_gguf_tensor){.file = file, .entry.name = read_name(h, "tensor")};
     if (h->status == ATTN_OK)
         read_shape(h, tensor);
     tensor->entry.begin = read_unsigned(h, 8);
 }
 
 /* Turns offsets inside the data, which begin at byte `data`, into bytes of the file. */
-static void locate_tensor(struct header *h, struct tensor *tensor, size_t data, size_t alignment)
+static void locate_tensor(struct header *h, struct attn_gguf_tensor *tensor, size_t data,
+                          size_t alignment)
 {
     struct attn_tensor_entry *entry = &tensor->entry;
     const size_t offset = entry->begin, bytes = entry->end, size = h->file->size;
@@ -360,7 +338,7 @@ static void read_tensors(struct header *h, uint64_t count)
     const size_t data = attn_ceil_div(position(h), alignment) * alignment;
     for (size_t i = 0; i < file->num_tensors; i++)
         locate_tensor(h, &file->tensors[i], data, alignment);
-    const struct tensor *twice =
+    const struct attn_gguf_tensor *twice =
         attn_sort_names(file->tensors, file->num_tensors, sizeof *file->tensors);
     if (twice != NULL)
         FAIL(h, twice->entry.name, "%.96s occurs twice", twice->entry.name);
@@ -400,17 +378,15 @@ static void read_header(struct header *h)
 enum attn_status attn_gguf_open(struct attn_gguf **out, int directory, const char *name,
                                 struct attn_error *error)
 {
-    const size_t name_size = strlen(name) + 1;
     struct attn_gguf *file = attn_calloc(1, sizeof *file);
     struct header *h = attn_alloc(1, sizeof *h);
-    if (file != NULL)
-        file->file = -1, file->name = attn_alloc(name_size, 1);
-    if (h == NULL || file == NULL || file->name == NULL) {
+    if (h == NULL || file == NULL) {
         attn_free(h);
-        attn_gguf_close(file);
-        return attn_fail_memory(error, sizeof *h + sizeof *file + name_size);
+        attn_free(file);
+        return attn_fail_memory(error, sizeof *h + sizeof *file);
     }
-    memcpy(file->name, name, name_size);
+    snprintf(file->name, sizeof file->name, "%s", name);
+    file->file = -1;
     *h = (struct header){.file = file, .error = error};
     h->status = attn_file_open(&file->file, &file->size, directory, name, error);
     if (h->status == ATTN_OK)
@@ -439,15 +415,7 @@ void attn_gguf_close(struct attn_gguf *file)
     attn_free(file->tensors);
     if (file->file >= 0)
         close(file->file);
-    attn_free(file->name);
     attn_free(file);
-}
-
-int attn_gguf_file(const struct attn_gguf *file) { return file->file; }
-
-int attn_gguf_entry_file(const struct attn_tensor_entry *entry)
-{
-    return ((const struct tensor *)(const void *)entry)->file->file;
 }
 
 size_t attn_gguf_memory(const struct attn_gguf *file)
@@ -456,13 +424,6 @@ size_t attn_gguf_memory(const struct attn_gguf *file)
                         : sizeof *file + file->texts + file->num_texts * ATTN_ALLOCATION +
                               file->values_room * sizeof *file->values +
                               file->tensors_room * sizeof *file->tensors;
-}
-
-size_t attn_gguf_count(const struct attn_gguf *file) { return file->num_tensors; }
-
-const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, size_t i)
-{
-    return &file->tensors[i].entry;
 }
 
 const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
@@ -480,7 +441,7 @@ const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files
 enum attn_status attn_gguf_read_f32(float *out, const struct attn_tensor_entry *entry, size_t first,
                                     size_t count, struct attn_error *error)
 {
-    const struct tensor *tensor = (const void *)entry;
+    const struct attn_gguf_tensor *tensor = (const void *)entry;
     const struct attn_ggml_type *type = tensor->type;
     const struct attn_gguf *file = tensor->file;
     unsigned char raw[BUFFER / 4];

@@ -10,6 +10,8 @@
 #ifndef ATTN_LIB_FILES_GGUF_H
 #define ATTN_LIB_FILES_GGUF_H
 
+#include <limits.h>
+
 #include "files/safetensors.h"
 
 /* ---- ggml.c: the number formats of ggml, in which GGUF files hold tensors.
@@ -37,18 +39,6 @@ const struct attn_ggml_type *attn_ggml_type(uint32_t number);
 #define ATTN_GGUF_MAX_KEYS 100000
 #define ATTN_GGUF_MAX_NUMBERS 4096 /* of an array that is kept: one for each layer, or frequency */
 
-struct attn_gguf; /* an open file and its header */
-
-/* Opens file `name` of a directory descriptor and reads its header; closed with the reader.
- * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_UNSUPPORTED (a format of numbers that ggml
- * no longer reads), ATTN_NO_MEMORY. */
-enum attn_status attn_gguf_open(struct attn_gguf **out, int directory, const char *name,
-                                struct attn_error *error);
-void attn_gguf_close(struct attn_gguf *file); /* takes NULL */
-
-/* Memory that the reader takes; 0 for NULL. */
-size_t attn_gguf_memory(const struct attn_gguf *file);
-
 /* A key and its value. */
 struct attn_gguf_value {
     const char *key;
@@ -63,26 +53,42 @@ struct attn_gguf_value {
     const char *text;      /* ends in a NUL, and has none before */
 };
 
+/* A tensor.  The shape of its entry has the fastest dimension last, as safetensors have, and begin
+ * and end are bytes of the file. */
+struct attn_gguf_tensor {
+    struct attn_tensor_entry entry; /* first: tensors are searched by name */
+    const struct attn_ggml_type *type;
+    const struct attn_gguf *file;
+};
+
+/* An open file and its header. */
+struct attn_gguf {
+    char name[NAME_MAX + 1];
+    int file;
+    size_t size;
+    struct attn_gguf_value *values; /* [num_values], by key */
+    size_t num_values, values_room;
+    struct attn_gguf_tensor *tensors; /* [num_tensors], by name */
+    size_t num_tensors, tensors_room;
+    size_t texts, num_texts; /* bytes of names, texts and numbers; their allocations */
+};
+
+/* Opens file `name` of a directory descriptor and reads its header; closed with the reader.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_UNSUPPORTED (a format of numbers that ggml
+ * no longer reads), ATTN_NO_MEMORY. */
+enum attn_status attn_gguf_open(struct attn_gguf **out, int directory, const char *name,
+                                struct attn_error *error);
+void attn_gguf_close(struct attn_gguf *file); /* takes NULL */
+
+/* Memory that the reader takes; 0 for NULL. */
+size_t attn_gguf_memory(const struct attn_gguf *file);
+
 /* The value of that key, NULL where the file has none.  Borrowed. */
 const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file, const char *key);
-
-/* Value i < attn_gguf_num_values, in the order of keys.  Borrowed. */
-size_t attn_gguf_num_values(const struct attn_gguf *file);
-const struct attn_gguf_value *attn_gguf_value(const struct attn_gguf *file, size_t i);
-
-size_t attn_gguf_count(const struct attn_gguf *file);
-
-/* Tensor i < attn_gguf_count, in the order of names.  Its shape has the fastest dimension last, as
- * safetensors have, and begin and end are bytes of the file.  Borrowed. */
-const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, size_t i);
 
 /* The tensor of that name in the first of some files that has it; NULL: none has. */
 const struct attn_tensor_entry *attn_gguf_find_in(struct attn_gguf *const *files, size_t count,
                                                   const char *name);
-
-/* The descriptor of the file, and of the one that an entry is in.  Borrowed. */
-int attn_gguf_file(const struct attn_gguf *file);
-int attn_gguf_entry_file(const struct attn_tensor_entry *entry);
 
 /* As attn_safetensors_read_f32, on any thread: elements decoded as ggml decodes them.
  * Errors: ATTN_NON_FINITE (with tensor and index), ATTN_UNSUPPORTED (its format), ATTN_IO. */

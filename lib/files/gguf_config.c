@@ -191,7 +191,7 @@ static const struct attn_gguf_value *find_key(struct writer *w, const char *key)
     snprintf(name, sizeof name, "%s.%s", w->architecture->name, key);
     const struct attn_gguf_value *value = attn_gguf_find_value(w->file, name);
     if (value != NULL)
-        w->read[value - attn_gguf_value(w->file, 0)] = true;
+        w->read[value - w->file->values] = true;
     return value;
 }
 
@@ -556,8 +556,8 @@ static bool is_neutral(const struct writer *w, const char *key, const struct att
 static void check_keys(struct writer *w)
 {
     const size_t length = strlen(w->architecture->name);
-    for (size_t i = 0; i < attn_gguf_num_values(w->file); i++) {
-        const struct attn_gguf_value *value = attn_gguf_value(w->file, i);
+    for (size_t i = 0; i < w->file->num_values; i++) {
+        const struct attn_gguf_value *value = &w->file->values[i];
         if (w->read[i] || strncmp(value->key, w->architecture->name, length) != 0 ||
             value->key[length] != '.')
             continue;
@@ -618,7 +618,7 @@ enum attn_status attn_gguf_config(struct attn_gguf_config *out, struct attn_gguf
                          "%.96s is \"%.64s\", which is not read from GGUF files", name->key,
                          name->text);
     w.text = attn_alloc(ATTN_GGUF_MAX_CONFIG, 1);
-    w.read = attn_calloc(attn_gguf_num_values(file), sizeof *w.read);
+    w.read = attn_calloc(file->num_values, sizeof *w.read);
     if (w.text == NULL || w.read == NULL)
         w.status = attn_fail_memory(error, ATTN_GGUF_MAX_CONFIG);
     *out = (struct attn_gguf_config){.architecture = w.architecture};

@@ -12,31 +12,15 @@
 #include "basics/status.h"
 #include "basics/text.h"
 #include "files/file.h"
-#include "files/gguf_config.h"
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
 #define PASSING 8192   /* numbers; at least ATTN_MAX_HEAD_DIM */
 #define SPLIT_DIGITS 5 /* of each number in NAME-00001-of-00003.gguf */
 
-struct hf_tensor {
-    const char *name; /* first: attn_sort_names; an allocation of its own */
-    const struct attn_tensor_entry *entry;
-};
-
 /* kv_b_proj, of the two that the file has. */
-struct joined {
+struct attn_gguf_joined {
     struct attn_tensor_entry entry; /* first; the name, the format and the bytes of attn_k_b */
     const struct attn_tensor_entry *keys, *values;
-};
-
-struct attn_gguf_model {
-    struct attn_gguf **splits; /* [num_splits] */
-    size_t num_splits;
-    struct attn_gguf_config config;
-    struct hf_tensor *tensors; /* [num_tensors], by name */
-    size_t num_tensors, names; /* bytes that the names take */
-    struct joined *joined;     /* [num_joined] */
-    size_t num_joined;
 };
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -137,8 +121,8 @@ static enum attn_status join(const struct attn_tensor_entry **out, struct attn_g
                          "latent] of %zu heads, keys of %zu and values of %zu",
                          keys->name, config->latent_heads, config->latent_key,
                          config->latent_value);
-    struct joined *joined = &model->joined[model->num_joined++];
-    *joined = (struct joined){*keys, keys, values};
+    struct attn_gguf_joined *joined = &model->joined[model->num_joined++];
+    *joined = (struct attn_gguf_joined){*keys, keys, values};
     joined->entry.ndim = 2;
     joined->entry.shape[0] = k[0] * (k[2] + v[1]);
     joined->entry.shape[1] = k[1];
@@ -167,7 +151,7 @@ static enum attn_status list_tensor(struct attn_gguf_model *model,
     if (copy == NULL)
         return attn_fail_memory(error, size);
     model->tensors[model->num_tensors++] =
-        (struct hf_tensor){.name = memcpy(copy, name, size), .entry = entry};
+        (struct attn_gguf_named){.name = memcpy(copy, name, size), .entry = entry};
     model->names += size + ATTN_ALLOCATION;
     return ATTN_OK;
 }
@@ -178,23 +162,23 @@ static enum attn_status list_tensors(struct attn_gguf_model *model, struct attn_
     const struct attn_tensor_entry *other;
     size_t count = 0, pairs = 0;
     for (size_t p = 0; p < model->num_splits; p++) {
-        count += attn_gguf_count(model->splits[p]);
-        for (size_t i = 0; i < attn_gguf_count(model->splits[p]); i++)
-            pairs += find_pair(&other, model, attn_gguf_entry(model->splits[p], i), keys_end,
-                               values_end);
+        const struct attn_gguf *split = model->splits[p];
+        count += split->num_tensors;
+        for (size_t i = 0; i < split->num_tensors; i++)
+            pairs += find_pair(&other, model, &split->tensors[i].entry, keys_end, values_end);
     }
     model->tensors = attn_calloc(count + 1, sizeof *model->tensors);
     model->joined = attn_calloc(pairs + 1, sizeof *model->joined);
     if (model->tensors == NULL || model->joined == NULL)
         return attn_fail_memory(error, (count + 1) * sizeof *model->tensors);
     for (size_t p = 0; p < model->num_splits; p++)
-        for (size_t i = 0; i < attn_gguf_count(model->splits[p]); i++) {
+        for (size_t i = 0; i < model->splits[p]->num_tensors; i++) {
             enum attn_status status =
-                list_tensor(model, attn_gguf_entry(model->splits[p], i), error);
+                list_tensor(model, &model->splits[p]->tensors[i].entry, error);
             if (status != ATTN_OK)
                 return status;
         }
-    const struct hf_tensor *twice =
+    const struct attn_gguf_named *twice =
         attn_sort_names(model->tensors, model->num_tensors, sizeof *model->tensors);
     return twice == NULL ? ATTN_OK
                          : attn_fail(error, ATTN_MALFORMED, twice->entry->name,
@@ -310,12 +294,6 @@ size_t attn_gguf_model_memory(const struct attn_gguf_model *model)
     return bytes;
 }
 
-const char *attn_gguf_model_config(size_t *length, const struct attn_gguf_model *model)
-{
-    *length = model->config.length;
-    return model->config.text;
-}
-
 enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
                                             const char *model_type, struct attn_error *error)
 {
@@ -332,8 +310,8 @@ enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
 }
 
 /* The two tensors that make the entry; NULL for one that the file has so. */
-static const struct joined *find_joined(const struct attn_gguf_model *model,
-                                        const struct attn_tensor_entry *entry)
+static const struct attn_gguf_joined *find_joined(const struct attn_gguf_model *model,
+                                                  const struct attn_tensor_entry *entry)
 {
     for (size_t i = 0; i < model->num_joined; i++)
         if (&model->joined[i].entry == entry)
@@ -344,26 +322,15 @@ static const struct joined *find_joined(const struct attn_gguf_model *model,
 int attn_gguf_model_entry_file(const struct attn_gguf_model *model,
                                const struct attn_tensor_entry *entry)
 {
-    const struct joined *joined = find_joined(model, entry);
-    return attn_gguf_entry_file(joined != NULL ? joined->keys : entry);
-}
-
-int attn_gguf_model_file(const struct attn_gguf_model *model, size_t split)
-{
-    return split < model->num_splits ? attn_gguf_file(model->splits[split]) : -1;
-}
-
-bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,
-                           attn_visit_name *visit, void *context)
-{
-    return attn_visit_names(model->tensors, model->num_tensors, sizeof *model->tensors, prefix,
-                            visit, context);
+    const struct attn_gguf_joined *joined = find_joined(model, entry);
+    const void *tensor = joined != NULL ? joined->keys : entry;
+    return ((const struct attn_gguf_tensor *)tensor)->file->file;
 }
 
 const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,
                                                      const char *name)
 {
-    const struct hf_tensor *tensor =
+    const struct attn_gguf_named *tensor =
         attn_find_name(name, model->tensors, model->num_tensors, sizeof *model->tensors);
     return tensor != NULL ? tensor->entry : NULL;
 }
@@ -390,8 +357,8 @@ static size_t row_in_file(size_t row, size_t width)
 
 /* Reads a part of rows of keys within one head, which are columns of the file: its rows pass by, as
  * many as the buffer holds at a time.  out has rows from `row` on, the first from `column` on. */
-static enum attn_status read_keys(float *out, const struct joined *joined, size_t head, size_t row,
-                                  size_t column, size_t count, struct attn_error *error)
+static enum attn_status read_keys(float *out, const struct attn_gguf_joined *joined, size_t head,
+                                  size_t row, size_t column, size_t count, struct attn_error *error)
 {
     float passing[PASSING];
     const size_t *shape = joined->keys->shape;
@@ -413,7 +380,7 @@ static enum attn_status read_keys(float *out, const struct joined *joined, size_
     return ATTN_OK;
 }
 
-static enum attn_status read_joined(float *out, const struct joined *joined, size_t first,
+static enum attn_status read_joined(float *out, const struct attn_gguf_joined *joined, size_t first,
                                     size_t count, struct attn_error *error)
 {
     const size_t latents = joined->entry.shape[1], width = joined->keys->shape[2];
@@ -442,7 +409,7 @@ enum attn_status attn_gguf_model_read_f32(float *out, const struct attn_gguf_mod
     static const char *const norms[] = {"attn_q_norm.weight", "attn_k_norm.weight", NULL};
     const struct attn_gguf_architecture *architecture = model->config.architecture;
     const size_t width = model->config.head_dim, row = entry->ndim > 1 ? entry->shape[1] : 1;
-    const struct joined *joined = find_joined(model, entry);
+    const struct attn_gguf_joined *joined = find_joined(model, entry);
     if (joined != NULL)
         return read_joined(out, joined, first, count, error);
     if (architecture->permuted && is_one_of(entry, rotated)) {

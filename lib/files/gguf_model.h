@@ -8,10 +8,26 @@
 #ifndef ATTN_LIB_FILES_GGUF_MODEL_H
 #define ATTN_LIB_FILES_GGUF_MODEL_H
 
-#include "files/file.h"
 #include "files/gguf.h"
+#include "files/gguf_config.h"
 
-struct attn_gguf_model; /* open files, their headers, and the names of the tensors */
+/* A tensor under the name that it has in such a checkpoint. */
+struct attn_gguf_named {
+    const char *name; /* first: attn_sort_names; an allocation of its own */
+    const struct attn_tensor_entry *entry;
+};
+
+/* Open files, their headers, and the names of the tensors; for readers to read.  config has the
+ * text of the config.json that stands for the keys. */
+struct attn_gguf_model {
+    struct attn_gguf **splits; /* [num_splits] */
+    size_t num_splits;
+    struct attn_gguf_config config;
+    struct attn_gguf_named *tensors; /* [num_tensors], by name */
+    size_t num_tensors, names;       /* bytes that the names take */
+    struct attn_gguf_joined *joined; /* [num_joined] */
+    size_t num_joined;
+};
 
 /* Opens file `name` of a directory descriptor, and the other splits of a model whose first
  * it is.
@@ -25,10 +41,6 @@ void attn_gguf_model_close(struct attn_gguf_model *model); /* takes NULL */
 /* Memory that the model takes; 0 for NULL. */
 size_t attn_gguf_model_memory(const struct attn_gguf_model *model);
 
-/* The text of the config.json that stands for the keys; it ends in a NUL that *length does not
- * count.  Borrowed. */
-const char *attn_gguf_model_config(size_t *length, const struct attn_gguf_model *model);
-
 /* Refuses a configuration of a model_type that the file's architecture does not stand for: its
  * numbers and names would be those of another family.  Error: ATTN_UNSUPPORTED. */
 enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
@@ -38,10 +50,6 @@ enum attn_status attn_gguf_model_check_type(const struct attn_gguf_model *model,
  * the file; NULL if there is none.  Borrowed. */
 const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,
                                                      const char *name);
-
-/* As attn_visit_names, of these names. */
-bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,
-                           attn_visit_name *visit, void *context);
 
 /* Writes the name that a tensor of that name of Hugging Face's has in the file. */
 void attn_gguf_model_name(char out[ATTN_SAFETENSORS_MAX_NAME], const struct attn_gguf_model *model,
@@ -53,10 +61,8 @@ enum attn_status attn_gguf_model_read_f32(float *out, const struct attn_gguf_mod
                                           const struct attn_tensor_entry *entry, size_t first,
                                           size_t count, struct attn_error *error);
 
-/* The descriptor of the file that an entry is in, and of a split, from 0 on; -1 where there is no
- * such split.  Borrowed. */
+/* The descriptor of the file that an entry is in.  Borrowed. */
 int attn_gguf_model_entry_file(const struct attn_gguf_model *model,
                                const struct attn_tensor_entry *entry);
-int attn_gguf_model_file(const struct attn_gguf_model *model, size_t split);
 
 #endif

@@ -6,6 +6,7 @@
  * are unique. */
 #include "files/safetensors.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,20 +24,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define METADATA_TEXT 16777216 /* bytes that one value of __metadata__ may take */
 #define CUT_SHORT ": it is cut short, copy or download it again"
 #define CHUNK 131072 /* elements read and widened at a time */
-
-struct attn_safetensors {
-    int file;
-    bool borrowed;     /* file and bytes are the caller's */
-    const char *bytes; /* NULL: the container is in `file` */
-    char *name;        /* of the file inside its directory, for messages */
-    char *header;
-    size_t header_length;
-    size_t data_begin, data_length;    /* bytes */
-    struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
-    size_t count, capacity;
-    struct attn_safetensors_pair *metadata; /* [num_metadata], by name; NULL: not kept */
-    size_t num_metadata;
-};
 
 static const struct attn_safetensors_dtype dtypes[] = {
     {"F32", 32, true},  {"F16", 16, true},     {"BF16", 16, true},    {"F64", 64, false},
@@ -197,7 +184,7 @@ static enum attn_status check_entries(struct attn_safetensors *file, struct attn
         return attn_fail(error, ATTN_MALFORMED, file->name,
                          "%s: tensors take %zu bytes, the file holds %zu%s", file->name, end,
                          file->data_length,
-                         file->borrowed || end < file->data_length ? "" : CUT_SHORT);
+                         file->bytes != NULL || end < file->data_length ? "" : CUT_SHORT);
 
     const struct attn_tensor_entry *twice = attn_sort_names(entries, file->count, sizeof *entries);
     if (twice != NULL)
@@ -229,15 +216,15 @@ static enum attn_status fail_length(const struct attn_safetensors *file, uint64_
     char first;
     const bool like_header = length >= 2 && length <= limit && size > PREFIX &&
                              read_bytes(&first, file, PREFIX, 1, NULL) == ATTN_OK && first == '{';
-    if (!file->borrowed && !like_header &&
+    if (file->bytes == NULL && !like_header &&
         attn_file_kind(file->file, file->name, size, error) != ATTN_OK)
         return ATTN_MALFORMED;
     return attn_fail(error, ATTN_MALFORMED, file->name,
                      "%s: header of %llu bytes, possible are 2 to %zu%s", file->name,
                      (unsigned long long)length, attn_min(limit, size - PREFIX),
-                     file->borrowed ? ""
-                     : like_header  ? CUT_SHORT
-                                    : ": it is no safetensors file");
+                     file->bytes != NULL ? ""
+                     : like_header       ? CUT_SHORT
+                                         : ": it is no safetensors file");
 }
 
 /* Reads the header's length and, once that agrees with the size of the container, its text. */
@@ -268,30 +255,22 @@ static enum attn_status read_header(struct attn_safetensors *file, size_t size, 
     return read_bytes(file->header, file, PREFIX, file->header_length, error);
 }
 
-/* Opens a container, reads and checks its header.  Metadata are kept of a borrowed one; the
- * descriptor of another is closed after an error. */
-static enum attn_status open_container(struct attn_safetensors **out,
-                                       const struct attn_safetensors *container, const char *name,
+static struct attn_safetensors *new_reader(const char *bytes, const char *name)
+{
+    struct attn_safetensors *file = attn_calloc(1, sizeof *file);
+    if (file == NULL)
+        return NULL;
+    file->file = -1;
+    file->bytes = bytes;
+    snprintf(file->name, sizeof file->name, "%s", name);
+    return file;
+}
+
+/* Reads and checks the header of a container that is open; closes `file` after an error. */
+static enum attn_status read_container(struct attn_safetensors **out, struct attn_safetensors *file,
                                        size_t size, size_t limit, struct attn_error *error)
 {
-    struct attn_safetensors *file = attn_alloc(1, sizeof *file);
-    const size_t name_size = strlen(name) + 1;
-    enum attn_status status = ATTN_OK;
-    if (file == NULL) {
-        if (!container->borrowed)
-            close(container->file);
-        return attn_fail_memory(error, sizeof *file);
-    }
-    *file = *container;
-    file->name = attn_alloc(name_size, 1);
-    if (file->borrowed)
-        file->metadata = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->metadata);
-    if (file->name == NULL || (file->borrowed && file->metadata == NULL))
-        status = attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->metadata);
-    else
-        memcpy(file->name, name, name_size);
-    if (status == ATTN_OK)
-        status = read_header(file, size, limit, error);
+    enum attn_status status = read_header(file, size, limit, error);
     if (status == ATTN_OK)
         status = walk_header(file, error);
     if (status == ATTN_OK)
@@ -306,72 +285,48 @@ static enum attn_status open_container(struct attn_safetensors **out,
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error)
 {
-    struct attn_safetensors container = {.borrowed = false};
+    struct attn_safetensors *file = new_reader(NULL, name);
     size_t size;
-    enum attn_status status = attn_file_open(&container.file, &size, directory, name, error);
-    return status == ATTN_OK
-               ? open_container(out, &container, name, size, ATTN_SAFETENSORS_MAX_HEADER, error)
-               : status;
+    if (file == NULL)
+        return attn_fail_memory(error, sizeof *file);
+    const enum attn_status status = attn_file_open(&file->file, &size, directory, name, error);
+    if (status == ATTN_OK)
+        return read_container(out, file, size, ATTN_SAFETENSORS_MAX_HEADER, error);
+    attn_safetensors_close(file);
+    return status;
 }
 
-enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
-                                              const struct attn_safetensors_source *source,
-                                              const char *name, size_t max_header,
-                                              struct attn_error *error)
+enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, const void *bytes,
+                                             size_t size, const char *name, size_t max_header,
+                                             struct attn_error *error)
 {
-    const struct attn_safetensors container = {
-        .file = source->file, .borrowed = true, .bytes = source->bytes};
-    return open_container(out, &container, name, source->size, max_header, error);
+    struct attn_safetensors *file = new_reader(bytes, name);
+    if (file != NULL)
+        file->metadata = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->metadata);
+    if (file != NULL && file->metadata != NULL)
+        return read_container(out, file, size, max_header, error);
+    attn_safetensors_close(file);
+    return attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->metadata);
 }
 
 void attn_safetensors_close(struct attn_safetensors *file)
 {
     if (file == NULL)
         return;
-    if (!file->borrowed)
+    if (file->file >= 0)
         close(file->file);
     for (size_t i = 0; i < file->num_metadata; i++)
         json_decref(file->metadata[i].string);
     attn_free(file->metadata);
     attn_free(file->entries);
     attn_free(file->header);
-    attn_free(file->name);
     attn_free(file);
-}
-
-int attn_safetensors_descriptor(const struct attn_safetensors *file) { return file->file; }
-
-size_t attn_safetensors_offset(const struct attn_safetensors *file,
-                               const struct attn_tensor_entry *entry)
-{
-    return file->data_begin + entry->begin;
-}
-
-size_t attn_safetensors_count(const struct attn_safetensors *file) { return file->count; }
-
-bool attn_safetensors_visit(const struct attn_safetensors *file, const char *prefix,
-                            attn_visit_name *visit, void *context)
-{
-    return attn_visit_names(file->entries, file->count, sizeof *file->entries, prefix, visit,
-                            context);
-}
-
-const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i)
-{
-    return file->entries[i].name;
 }
 
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name)
 {
     return attn_find_name(name, file->entries, file->count, sizeof *file->entries);
-}
-
-const struct attn_safetensors_pair *attn_safetensors_metadata(size_t *count,
-                                                              const struct attn_safetensors *file)
-{
-    *count = file->num_metadata;
-    return file->metadata;
 }
 
 const char *attn_safetensors_value(const struct attn_safetensors *file, const char *name)

@@ -10,6 +10,8 @@
 #ifndef ATTN_LIB_FILES_SAFETENSORS_H
 #define ATTN_LIB_FILES_SAFETENSORS_H
 
+#include <limits.h>
+
 #include "attn.h"
 #include "attn_limits.h"
 #include "files/file.h"
@@ -34,7 +36,20 @@ struct attn_safetensors_pair {
     void *string; /* the JSON string that holds value; the reader's */
 };
 
-struct attn_safetensors; /* an open file and its parsed header */
+/* An open file and its parsed header; for readers to read.  Only readers of bytes keep the pairs of
+ * __metadata__, since headers of checkpoints may be of any length. */
+struct attn_safetensors {
+    int file;                /* -1 beside `bytes` */
+    const char *bytes;       /* the container, which is the caller's; NULL: it is in `file` */
+    char name[NAME_MAX + 1]; /* of the file inside its directory, for messages */
+    char *header;
+    size_t header_length;
+    size_t data_begin, data_length;    /* bytes; entries count from data_begin on */
+    struct attn_tensor_entry *entries; /* [count], by name; names live in the header */
+    size_t count, capacity;
+    struct attn_safetensors_pair *metadata; /* [num_metadata], by name; NULL: not kept */
+    size_t num_metadata;
+};
 
 /* Opens file `name` of a directory descriptor (AT_FDCWD: the working directory) and reads its
  * header.  The file is closed with the reader.
@@ -42,56 +57,29 @@ struct attn_safetensors; /* an open file and its parsed header */
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error);
 
-/* Where the `size` bytes of a container are: in memory or in a file.  Both stay the caller's and
- * must not change until the reader is closed. */
-struct attn_safetensors_source {
-    const void *bytes; /* NULL: the bytes are in `file` */
-    int file;          /* a descriptor, from the file's beginning on */
-    size_t size;
-};
-
-/* As attn_safetensors_open, for bytes that are not trusted.  A header of more than `max_header`
+/* As attn_safetensors_open, for a container in memory, whose bytes [size] are not trusted, stay the
+ * caller's and must not change until the reader is closed.  A header of more than `max_header`
  * bytes is refused before it is parsed, and pairs of __metadata__ are kept; `name` stands for the
  * container in messages.  The reader takes less than 4 times the header and 512 KiB of memory.
- * Errors: ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
-enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
-                                              const struct attn_safetensors_source *source,
-                                              const char *name, size_t max_header,
-                                              struct attn_error *error);
+ * Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
+enum attn_status attn_safetensors_open_bytes(struct attn_safetensors **out, const void *bytes,
+                                             size_t size, const char *name, size_t max_header,
+                                             struct attn_error *error);
 void attn_safetensors_close(struct attn_safetensors *file);
-
-/* The descriptor of the file.  Borrowed. */
-int attn_safetensors_descriptor(const struct attn_safetensors *file);
-
-/* The byte of the file at which the tensor begins. */
-size_t attn_safetensors_offset(const struct attn_safetensors *file,
-                               const struct attn_tensor_entry *entry);
-
-size_t attn_safetensors_count(const struct attn_safetensors *file);
-
-/* The name of tensor i < attn_safetensors_count, in the order of names.  Borrowed. */
-const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i);
-
-/* attn_visit_names of the tensors. */
-bool attn_safetensors_visit(const struct attn_safetensors *file, const char *prefix,
-                            attn_visit_name *visit, void *context);
 
 /* The tensor of that name, NULL if there is none.  Borrowed from the reader. */
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name);
 
-/* The pairs of __metadata__ in the order of their names, and the value of one (NULL where there is
- * none).  Only readers of a source keep them, since headers of checkpoints may be of any length. */
-const struct attn_safetensors_pair *attn_safetensors_metadata(size_t *count,
-                                                              const struct attn_safetensors *file);
+/* The value of a pair of __metadata__; NULL where there is none. */
 const char *attn_safetensors_value(const struct attn_safetensors *file, const char *name);
 
 /* Memory that the reader takes: header and entries; 0 for NULL. */
 size_t attn_safetensors_memory(const struct attn_safetensors *file);
 
-/* Bytes [first, first + count) of the tensor, at any alignment.  *out points into the source where
- * that is in memory, else to `room` [count], into which they are read.  The range must lie inside
- * the tensor.
+/* Bytes [first, first + count) of the tensor, at any alignment.  *out points into a container that
+ * is in memory, else to `room` [count], into which they are read.  The range must lie inside the
+ * tensor.
  * Error: ATTN_IO. */
 enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn_safetensors *file,
                                              const struct attn_tensor_entry *entry, size_t first,

@@ -4,6 +4,8 @@
  * a member's bytes pass through it in order, so its checksum is known at the end. */
 #include "files/zip.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -44,7 +46,7 @@ struct stream {
 struct attn_zip {
     int file;
     size_t size;                     /* of the file */
-    char *name;                      /* of the file inside its directory, for messages */
+    char name[NAME_MAX + 1];         /* of the file inside its directory, for messages */
     char *names;                     /* of the members */
     struct attn_zip_member *members; /* [count], by name */
     size_t count, directory;         /* members, and bytes of the central directory */
@@ -255,12 +257,9 @@ enum attn_status attn_zip_open(struct attn_zip **out, int directory, const char 
                                struct attn_error *error)
 {
     struct attn_zip *zip = attn_calloc(1, sizeof *zip);
-    const size_t length = strlen(name) + 1;
-    if (zip == NULL || (zip->name = attn_alloc(length, 1)) == NULL) {
-        attn_free(zip);
-        return attn_fail_memory(error, sizeof *zip + length);
-    }
-    memcpy(zip->name, name, length);
+    if (zip == NULL)
+        return attn_fail_memory(error, sizeof *zip);
+    snprintf(zip->name, sizeof zip->name, "%s", name);
     zip->error = error;
     zip->file = -1;
     enum attn_status status = attn_file_open(&zip->file, &zip->size, directory, name, error);
@@ -291,7 +290,6 @@ void attn_zip_close(struct attn_zip *zip)
         close(zip->file);
     attn_free(zip->members);
     attn_free(zip->names);
-    attn_free(zip->name);
     attn_free(zip);
 }
 

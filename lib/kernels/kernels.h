@@ -126,8 +126,8 @@ struct attn_kernels {
     unsigned features; /* of the CPU, from which the kernels were chosen */
 
     /* A unit of attention with so many rows or more may be computed by columns (outer,
-     * softmax_columns); attention/unit.c has the other conditions.  The bits are the same either
-     * way. */
+     * softmax_columns: both NULL where this is SIZE_MAX); attention/unit.c has the other
+     * conditions.  The bits are the same either way. */
     size_t columns_from_rows;
 
     /* By the dtype of b.  Each element is one chain of multiply-adds over ascending i, starting

@@ -37,7 +37,7 @@ struct mapping {
 
 struct attn_checkpoint {
     int directory;
-    char *config; /* [config_length]; NULL: said elsewhere */
+    char *config; /* [config_length]; NULL: said elsewhere, as by the keys of a GGUF file */
     size_t config_length;
     char *index; /* text of the index; NULL for a single file */
     size_t index_length;
@@ -198,24 +198,6 @@ static enum attn_status open_single(struct attn_checkpoint *checkpoint, const ch
     return status;
 }
 
-/* Opens a GGUF file; its keys are the configuration where no other is said. */
-static enum attn_status open_gguf(struct attn_checkpoint *checkpoint, const char *name,
-                                  bool configured, struct attn_error *error)
-{
-    size_t length;
-    enum attn_status status =
-        attn_gguf_model_open(&checkpoint->gguf, checkpoint->directory, name, error);
-    if (status != ATTN_OK || configured)
-        return status;
-    const char *text = attn_gguf_model_config(&length, checkpoint->gguf);
-    checkpoint->config = attn_alloc(length + 1, 1);
-    if (checkpoint->config == NULL)
-        return attn_fail_memory(error, length + 1);
-    memcpy(checkpoint->config, text, length + 1);
-    checkpoint->config_length = length;
-    return ATTN_OK;
-}
-
 static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct attn_error *error)
 {
     enum attn_status status =
@@ -241,7 +223,7 @@ static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool 
     if (status == ATTN_OK)
         status = attn_find_gguf(gguf, checkpoint->directory, before, configured ? 3 : 1, error);
     if (status == ATTN_OK && gguf[0] != '\0')
-        return open_gguf(checkpoint, gguf, configured, error);
+        return attn_gguf_model_open(&checkpoint->gguf, checkpoint->directory, gguf, error);
     if (status == ATTN_OK && !configured)
         status = read_config(checkpoint, error);
     if (status != ATTN_OK)
@@ -296,7 +278,7 @@ static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char
     if (status == ATTN_OK)
         status = read_start(start, checkpoint->directory, name, error);
     if (status == ATTN_OK && memcmp(start, "GGUF", 4) == 0)
-        return open_gguf(checkpoint, name, configured, error);
+        return attn_gguf_model_open(&checkpoint->gguf, checkpoint->directory, name, error);
     if (status == ATTN_OK && memcmp(start, "PK", 2) == 0 && start[8] != '{')
         status = attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
     else if (status == ATTN_OK)
@@ -358,8 +340,9 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
 
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length)
 {
-    *length = checkpoint->config_length;
-    return checkpoint->config;
+    const struct attn_gguf_model *gguf = checkpoint->gguf;
+    *length = gguf != NULL ? gguf->config.length : checkpoint->config_length;
+    return gguf != NULL ? gguf->config.text : checkpoint->config;
 }
 
 enum attn_status attn_checkpoint_text(char **out, size_t *length,
@@ -472,16 +455,16 @@ int attn_tensor_extent(size_t *offset, size_t *bytes, const struct attn_tensor *
     if (tensor->quantized != NULL) {
         const struct attn_stored *codes = &tensor->quantized->codes;
         *bytes = codes->entry->end - codes->entry->begin;
-        *offset = attn_safetensors_offset(codes->file, codes->entry);
-        return attn_safetensors_descriptor(codes->file);
+        *offset = codes->file->data_begin + codes->entry->begin;
+        return codes->file->file;
     }
     *bytes = tensor->entry->end - tensor->entry->begin;
     *offset = tensor->entry->begin;
     if (tensor->gguf != NULL)
         return attn_gguf_model_entry_file(tensor->gguf, tensor->entry);
     if (tensor->npz == NULL) {
-        *offset = attn_safetensors_offset(tensor->file, tensor->entry);
-        return attn_safetensors_descriptor(tensor->file);
+        *offset += tensor->file->data_begin;
+        return tensor->file->file;
     }
     *offset = attn_npz_offset(bytes, tensor->entry);
     return attn_npz_descriptor(tensor->npz);
@@ -525,10 +508,13 @@ void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char 
     if (goes_on && checkpoint->npz != NULL)
         goes_on = attn_npz_visit(checkpoint->npz, prefix, visit, context);
     if (goes_on && checkpoint->gguf != NULL)
-        goes_on = attn_gguf_model_visit(checkpoint->gguf, prefix, visit, context);
-    for (size_t i = 0; goes_on && i < checkpoint->num_shards; i++)
-        if (checkpoint->shards[i].file != NULL)
-            goes_on = attn_safetensors_visit(checkpoint->shards[i].file, prefix, visit, context);
+        goes_on = attn_visit_names(checkpoint->gguf->tensors, checkpoint->gguf->num_tensors,
+                                   sizeof *checkpoint->gguf->tensors, prefix, visit, context);
+    for (size_t i = 0; goes_on && i < checkpoint->num_shards; i++) {
+        const struct attn_safetensors *file = checkpoint->shards[i].file;
+        goes_on = file == NULL || attn_visit_names(file->entries, file->count,
+                                                   sizeof *file->entries, prefix, visit, context);
+    }
 }
 
 void attn_checkpoint_name(char out[ATTN_SAFETENSORS_MAX_NAME],
@@ -605,15 +591,14 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
     attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
     if (checkpoint->npz != NULL)
         return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
-    for (size_t split = 0; checkpoint->gguf != NULL; split++) {
-        const int file = attn_gguf_model_file(checkpoint->gguf, split);
-        if (file < 0 || !stamp_file(sum, changed, file))
-            return file < 0;
-    }
+    const size_t num_splits = checkpoint->gguf != NULL ? checkpoint->gguf->num_splits : 0;
+    for (size_t split = 0; split < num_splits; split++)
+        if (!stamp_file(sum, changed, checkpoint->gguf->splits[split]->file))
+            return false;
     for (size_t i = 0; i < checkpoint->num_shards; i++) {
         const struct attn_safetensors *file = checkpoint->shards[i].file;
         attn_checksum_add(sum, &i, sizeof i);
-        if (file != NULL && !stamp_file(sum, changed, attn_safetensors_descriptor(file)))
+        if (file != NULL && !stamp_file(sum, changed, file->file))
             return false;
     }
     return true;

@@ -41,8 +41,8 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint);
  * NULL. */
 size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
 
-/* The text of config.json, of *length bytes, as it stands in the file; NULL where it was not read.
- * Borrowed. */
+/* The text of config.json, of *length bytes, as it stands in the file, or what the keys of a GGUF
+ * file say; NULL where no file was read for it.  Borrowed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 
 /* The text of another file of its directory, the caller's to attn_free.

@@ -98,9 +98,6 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
                                  struct attn_error *error)
 {
     *layer = (struct attn_layer){.spec = *spec};
-    enum attn_status status = attn_layer_check(spec, error);
-    if (status != ATTN_OK)
-        return status;
     const struct attn_members all = attn_layer_members(spec);
     bool made = true;
     for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
@@ -139,9 +136,6 @@ enum attn_status attn_layer_init_packed(struct attn_layer *layer,
                                         struct attn_error *error)
 {
     *layer = (struct attn_layer){.spec = *spec};
-    enum attn_status status = attn_layer_check(spec, error);
-    if (status != ATTN_OK)
-        return status;
     const struct attn_members all = attn_layer_members(spec);
     for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
         const size_t in = all.matrices[i].in, out = all.matrices[i].out;

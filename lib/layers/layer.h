@@ -69,9 +69,8 @@ struct attn_layer {
     size_t extra; /* columns of these tiles in use, 0 to 2 */
 };
 
-/* Allocates zeroed arrays for `spec`, which is checked here (attn_layer_check), all but the
- * matrices.
- * Errors: as attn_layer_check; ATTN_NO_MEMORY. */
+/* Allocates zeroed arrays for `spec`, which attn_layer_check has let pass, all but the matrices.
+ * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error);
 
@@ -88,7 +87,7 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
 void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
 
 /* Makes the layer as it is once packed, without its arrays, which are all NULL.
- * Errors: as attn_layer_init. */
+ * Error: as attn_layer_init. */
 enum attn_status attn_layer_init_packed(struct attn_layer *layer,
                                         const struct attn_layer_spec *spec,
                                         struct attn_error *error);

@@ -43,13 +43,12 @@ static bool has_format(const struct attn_import *import, const char *format)
 enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
                                   struct attn_error *error)
 {
-    const struct attn_safetensors_source source = {bytes, -1, size};
     struct attn_import *import = attn_calloc(1, sizeof *import);
     if (import == NULL)
         return attn_fail_memory(error, sizeof *import);
     attn_checksum_init(&import->sum);
-    enum attn_status status =
-        attn_safetensors_open_source(&import->file, &source, "state", ATTN_MAX_STATE_HEADER, error);
+    enum attn_status status = attn_safetensors_open_bytes(&import->file, bytes, size, "state",
+                                                          ATTN_MAX_STATE_HEADER, error);
     if (status == ATTN_OK && !has_format(import, ATTN_CACHE_FILE_FORMAT) &&
         !has_format(import, ATTN_CACHE_FILE_WINDOWS))
         status = fail_form(error, "format",
@@ -166,7 +165,7 @@ static enum attn_status find_layers(struct attn_import *import, struct attn_erro
         return fail_form(error, "first", "first is no list of the layers' first tokens");
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
         status = find_layer(import, i, error);
-    if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
+    if (status == ATTN_OK && import->file->count != 2 * import->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
     if (status == ATTN_OK)
         status = attn_cache_file_numbers(&found, import->layers, import->num_layers, false, error);
@@ -219,13 +218,11 @@ size_t attn_import_cache_bytes(const struct attn_import *import)
 static enum attn_status check_sum(struct attn_checksum *sum, const struct attn_safetensors *file,
                                   struct attn_error *error)
 {
-    size_t count;
     char digits[ATTN_CHECKSUM_DIGITS + 1];
     const char *said = attn_safetensors_value(file, "checksum");
-    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, file);
-    for (size_t i = 0; i < count; i++)
-        if (notes[i].value != said)
-            attn_cache_file_sum_note(sum, notes[i].name, notes[i].value);
+    for (size_t i = 0; i < file->num_metadata; i++)
+        if (file->metadata[i].value != said)
+            attn_cache_file_sum_note(sum, file->metadata[i].name, file->metadata[i].value);
     attn_checksum_hex(digits, sum);
     digits[ATTN_CHECKSUM_DIGITS] = '\0';
     if (said != NULL && strcmp(said, digits) == 0)

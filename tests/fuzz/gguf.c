@@ -44,10 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum attn_status status = attn_gguf_model_open(&model, directory, name, &error);
     FUZZ_EXPECT(status == ATTN_OK || (status == error.status && error.message[0] != '\0'));
     if (status == ATTN_OK) {
-        size_t length;
-        const char *config = attn_gguf_model_config(&length, model);
-        FUZZ_EXPECT(strlen(config) == length && config[0] == '{');
-        FUZZ_EXPECT(attn_gguf_model_visit(model, "", read_tensor, model));
+        const struct attn_gguf_config *config = &model->config;
+        FUZZ_EXPECT(strlen(config->text) == config->length && config->text[0] == '{');
+        FUZZ_EXPECT(attn_visit_names(model->tensors, model->num_tensors, sizeof *model->tensors, "",
+                                     read_tensor, model));
         FUZZ_EXPECT(attn_gguf_model_memory(model) < 64 * size + 65536);
     }
     attn_gguf_model_close(model);

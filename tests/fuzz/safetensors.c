@@ -11,9 +11,8 @@ static void read_all(const struct attn_safetensors *file)
 {
     static const char *const names[] = {"a", "b", "layers.0.key", ""};
     float out[64];
-    size_t count;
-    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, file);
-    for (size_t i = 0; i < count; i++)
+    const struct attn_safetensors_pair *notes = file->metadata;
+    for (size_t i = 0; i < file->num_metadata; i++)
         FUZZ_EXPECT(attn_safetensors_value(file, notes[i].name) == notes[i].value);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct attn_error error = {0};
@@ -50,9 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(bytes + PREFIX, in.at, header);
         memcpy(bytes + PREFIX + header, in.at + header + skipped, in.left - header - skipped);
     }
-    const struct attn_safetensors_source source = {bytes, -1, length};
     enum attn_status status =
-        attn_safetensors_open_source(&file, &source, "input", 1 << 20, &error);
+        attn_safetensors_open_bytes(&file, bytes, length, "input", 1 << 20, &error);
     FUZZ_EXPECT((status == ATTN_OK) == (file != NULL) && status == error.status);
     if (status == ATTN_OK)
         read_all(file);

@@ -30,14 +30,12 @@ static inline void state_repair_sum(char *bytes, size_t size, size_t header)
     struct attn_safetensors *file;
     struct attn_checksum sum;
     char digits[ATTN_CHECKSUM_DIGITS];
-    size_t count;
-    const struct attn_safetensors_source source = {bytes, -1, size};
-    if (attn_safetensors_open_source(&file, &source, "x", 1 << 20, NULL) != ATTN_OK)
+    if (attn_safetensors_open_bytes(&file, bytes, size, "x", 1 << 20, NULL) != ATTN_OK)
         return;
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, bytes + STATE_PREFIX + header, size - STATE_PREFIX - header);
-    const struct attn_safetensors_pair *notes = attn_safetensors_metadata(&count, file);
-    for (size_t i = 0; i < count; i++)
+    const struct attn_safetensors_pair *notes = file->metadata;
+    for (size_t i = 0; i < file->num_metadata; i++)
         if (strcmp(notes[i].name, "checksum") != 0)
             attn_cache_file_sum_note(&sum, notes[i].name, notes[i].value);
     attn_checksum_hex(digits, &sum);

@@ -219,9 +219,12 @@ void bench_kernels(const struct attn_kernels *kernels)
         puts("not enough memory to measure");
         goto done;
     }
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const bool columns = shapes[i].run == run_outer || shapes[i].run == run_softmax_columns;
         for (size_t d = 0; d < (shapes[i].dtypes ? DTYPES : 1); d++)
-            bench_shape(&bench, i, dtypes[d]);
+            if (!columns || kernels->outer != NULL)
+                bench_shape(&bench, i, dtypes[d]);
+    }
 done:
     for (size_t o = 0; o < 4; o++)
         attn_free(*operands[o]);

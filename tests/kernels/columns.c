@@ -35,6 +35,8 @@ const char *check_outer(struct check *check, size_t rows, size_t k, size_t n)
     struct pen *pens = check->pens;
     const struct attn_kernels *kernels = check->kernels;
     bool rescale = rng_next(rng) % 2;
+    if (kernels->outer == NULL)
+        return NULL;
     snprintf(check->what, sizeof check->what, "rows %zu, k %zu, n %zu, rescale %d", rows, k, n,
              rescale);
     struct grid a = grid_index(&pens[0], rng, rows, k),
@@ -109,6 +111,8 @@ const char *check_softmax_columns(struct check *check, size_t rows, size_t k, si
     int32_t first[MOST], end[MOST];
     float max[MOST], sum[MOST], rescale[MOST];
     bool bounded = rng_next(rng) % 2;
+    if (check->kernels->softmax_columns == NULL)
+        return NULL;
     snprintf(check->what, sizeof check->what, "rows %zu, n %zu, bounded %d", rows, n, bounded);
     if (rows > MOST)
         return "the check is too small for that";

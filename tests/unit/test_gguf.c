@@ -64,7 +64,7 @@ START_TEST(test_blocks_are_decoded_as_ggml_decodes_them)
         free(blocks);
         tried++;
     }
-    ck_assert_uint_eq(2 * tried, attn_safetensors_count(file));
+    ck_assert_uint_eq(2 * tried, file->count);
     attn_safetensors_close(file);
 }
 END_TEST
@@ -274,7 +274,6 @@ START_TEST(test_keys_are_the_published_configuration_or_refused)
     const char *const lists[] = {sizes, configurations[_i].keys};
     struct attn_gguf_model *model;
     struct attn_error error = {0};
-    size_t length;
     at += snprintf(at, (size_t)(end - at), "general.architecture=%s ", architecture);
     for (size_t i = 0; i < 2; i++)
         for (const char *key = lists[i]; *key != '\0'; key += strspn(key, " ")) {
@@ -283,7 +282,7 @@ START_TEST(test_keys_are_the_published_configuration_or_refused)
             key += count;
         }
     const enum attn_status status = open_written(&model, keys, configurations[_i].tensors, &error);
-    const char *got = status == ATTN_OK ? attn_gguf_model_config(&length, model) : error.message;
+    const char *got = status == ATTN_OK ? model->config.text : error.message;
     ck_assert_msg((status == ATTN_OK) == (wanted[0] != '!'), "%s: %s", keys, got);
     ck_assert_msg(strstr(got, wanted + (wanted[0] == '!')) != NULL, "%s: %s", keys, got);
     attn_gguf_model_close(model);
@@ -307,14 +306,13 @@ START_TEST(test_tensors_that_tell_of_the_configuration_may_be_in_any_part)
         char keys[512];
         struct attn_gguf_model *model;
         struct attn_error error = {0};
-        size_t length;
         snprintf(keys, sizeof keys,
                  "general.architecture=%s %s.block_count=4 %s.embedding_length=32 "
                  "%s.attention.head_count=4 %s.context_length=64",
                  name, name, name, name, name);
         ck_assert_msg(open_split(&model, keys, splits[i].tensors, &error) == ATTN_OK, "%s",
                       error.message);
-        const char *config = attn_gguf_model_config(&length, model);
+        const char *config = model->config.text;
         ck_assert_msg(strstr(config, splits[i].wanted) != NULL, "%s: %s", splits[i].wanted, config);
         attn_gguf_model_close(model);
     }
