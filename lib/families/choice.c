@@ -273,20 +273,37 @@ static enum attn_status check_class(const struct attn_family *family, const char
  * name in replies counts too. */
 static enum attn_status fail_type(const char *type, struct attn_error *error)
 {
+    static const char own[] = "; /attend takes query, key and value that you make, without a model";
     static const struct {
-        const char *types, *why;
+        const char *types, *why, *remedy;
     } known[] = {
-        {"deepseek_v4", "its layers attend to keys that are made of several tokens each"},
-        {"phi3small", "its layers attend to blocks of a pattern of each head"},
-        {"donut-swin maskformer-swin swin swin2sr swinv2", "it attends within windows of patches"},
-        {"falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7 xlstm", "it has no attention by softmax"},
+        {"deepseek_v4", "its layers attend to keys that are made of several tokens each", own},
+        {"phi3small", "its layers attend to blocks of a pattern of each head", own},
+        {"donut-swin maskformer-swin swin swin2sr swinv2", "it attends within windows of patches",
+         own},
+        {"transfo-xl wav2vec2-conformer xlnet",
+         "its scores have terms of relative positions as Transformer-XL has them", own},
+        {"vits", "its values have terms of relative positions", own},
+        {"zamba zamba2", "its attention reads rows of twice the width that it writes", own},
+        {"edgetam edgetam_video sam sam_hq sam2 sam2_video vitdet",
+         "its scores have a bias by rows and columns that queries make", own},
+        {"glpn pvt pvt_v2 segformer", "its keys are patches that a convolution joins", own},
+        {"pixtral", "its patches rotate by rows and columns of several images in one sequence",
+         own},
+        {"conditional_detr d_fine dab-detr deformable_detr grounding-dino mm-grounding-dino "
+         "rt_detr "
+         "rt_detr_v2",
+         "its decoder attends to points that it samples, or joins two queries in one", own},
+        {"reformer", "its tokens attend within buckets of a hash", own},
+        {"falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7 xlstm", "it has no attention by softmax", ""},
     };
     const char *names[2 * MOST_FAMILIES], *nearest = NULL;
     size_t count = 0;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (attn_hf_names_have(known[i].types, type))
             return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
-                             "model_type: \"%s\" is not supported: %s", type, known[i].why);
+                             "model_type: \"%s\" is not supported: %s%s", type, known[i].why,
+                             known[i].remedy);
     while (count < MOST_FAMILIES && attn_family_at(count) != NULL) {
         names[2 * count] = attn_family_at(count)->model_type;
         names[2 * count + 1] = attn_family_at(count)->name;

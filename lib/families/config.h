@@ -27,6 +27,7 @@ struct attn_config {
     bool crosses[ATTN_MAX_LAYERS];       /* where num_cross_layers is not 0: the layers listed */
     bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
     double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
+    double partials[ATTN_MAX_LAYERS];    /* where hf.num_partials */
     size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
     size_t sharers[ATTN_MAX_LAYERS];     /* query heads of a key/value head; 0: as in all */
     size_t windows[ATTN_MAX_LAYERS];     /* where hf.num_layer_windows */

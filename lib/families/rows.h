@@ -43,7 +43,10 @@
         ATTN_STACKS(row, speech_to_text), ATTN_STACKS(row, moonshine), ATTN_STACKS(row, speecht5), \
         ATTN_STACKS(row, t5gemma), row(vision_decoder), row(vision_cross), row(musicgen_decoder),  \
         row(musicgen_cross), row(musicgen_melody), row(blip_text), row(blip_vision),               \
-        row(blip_cross), row(mllama_decoder), row(mllama_cross), row(paligemma)
+        row(blip_cross), row(mllama_decoder), row(mllama_cross), row(paligemma),                   \
+        ATTN_STACKS(row, led), row(led_global), ATTN_STACKS(row, seamless_m4t),                    \
+        ATTN_STACKS(row, seamless_m4t_v2), ATTN_STACKS(row, detr),                                 \
+        ATTN_STACKS(row, table_transformer), ATTN_STACKS(row, florence2_language)
 
 /* Every row, in the order of the table.  Of an architecture with several stacks the first row is
  * the default; mistral3_mistral comes before mistral3, since it is also meant where the text model
@@ -89,20 +92,20 @@
         row(arcee), row(jais2), row(aria_text), row(emu3_text_model), row(minicpm), row(xverse),   \
         row(orion), row(deepseek), row(csm), row(bailing_moe), row(bailing_moe_v2), row(hy_v3),    \
         row(solar_open), row(apertus), row(cwm), row(phimoe), row(dots1), row(mellum),             \
-        row(laguna), row(afmoe), row(muse_glimmer), row(muse_glimmer_text), row(smollm3),          \
-        row(starcoder2), row(stablelm), row(glm), row(glm4), row(glm4v), row(glm4v_text),          \
-        row(glm4_moe), row(glm4v_moe), row(glm4v_moe_text), row(glm_ocr), row(glm_ocr_text),       \
-        row(glm_image), row(glm_image_text), row(minimax_m2), row(helium), row(seed_oss),          \
-        row(diffllama), row(doge), row(mimo), row(mimo_v2_flash), row(hunyuan_v1_dense),           \
-        row(hunyuan_v1_moe), row(ernie4_5), row(ernie4_5_moe), row(ernie4_5_vl_moe),               \
-        row(ernie4_5_vl_moe_text), row(paddleocr_vl), row(paddleocr_vl_text), row(internlm2),      \
-        row(olmo2), row(flex_olmo), row(olmoe), row(olmo), row(olmo3), row(exaone4),               \
-        row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe), row(persimmon),              \
-        row(nemotron), row(nanochat), row(bitnet), row(exaone), row(baichuan), row(qwen),          \
-        row(chatglm), row(nemotron_h), row(nemotron_nas), row(recurrent_gemma), row(minimax),      \
-        row(minimax_text_01), row(minimax_m1), row(granitemoehybrid), row(falcon_h1), row(jamba),  \
-        row(bamba), row(lfm2), row(lfm2_moe), row(olmo_hybrid), row(deepseek_v2),                  \
-        row(deepseek_v3), row(kimi_k2), row(kimi_linear), row(axk1), row(youtu),                   \
+        row(laguna), row(step3p5), row(afmoe), row(muse_glimmer), row(muse_glimmer_text),          \
+        row(smollm3), row(starcoder2), row(stablelm), row(glm), row(glm4), row(glm4v),             \
+        row(glm4v_text), row(glm4_moe), row(glm4v_moe), row(glm4v_moe_text), row(glm_ocr),         \
+        row(glm_ocr_text), row(glm_image), row(glm_image_text), row(minimax_m2), row(helium),      \
+        row(seed_oss), row(diffllama), row(doge), row(mimo), row(mimo_v2_flash),                   \
+        row(hunyuan_v1_dense), row(hunyuan_v1_moe), row(ernie4_5), row(ernie4_5_moe),              \
+        row(ernie4_5_vl_moe), row(ernie4_5_vl_moe_text), row(paddleocr_vl),                        \
+        row(paddleocr_vl_text), row(internlm2), row(olmo2), row(flex_olmo), row(olmoe), row(olmo), \
+        row(olmo3), row(exaone4), row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe),    \
+        row(persimmon), row(nemotron), row(nanochat), row(bitnet), row(exaone), row(baichuan),     \
+        row(qwen), row(chatglm), row(nemotron_h), row(nemotron_nas), row(recurrent_gemma),         \
+        row(minimax), row(minimax_text_01), row(minimax_m1), row(granitemoehybrid),                \
+        row(falcon_h1), row(jamba), row(bamba), row(lfm2), row(lfm2_moe), row(olmo_hybrid),        \
+        row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(kimi_linear), row(axk1), row(youtu), \
         row(glm4_moe_lite), row(deepseek_v32), row(glm_moe_dsa), row(minicpm3), row(longcat_flash)
 
 #define ATTN_ROW(name) attn_family_##name

@@ -68,10 +68,9 @@ bool attn_resolve(struct attn_resolution *r);
 #define ATTN_KEY(r, field) attn_family_key_name((r)->config->family, HF_FIELD(field))
 const char *attn_family_key_name(const struct attn_family *family, size_t offset);
 
-/* *out = RoPE of heads of width head_dim by `rope`, that of r->config->hf or of its sliding layers.
+/* Gives each type of layers of r->config, whose other sizes are there, its RoPE.
  * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
-bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
-                       const struct attn_hf_rope *rope, size_t head_dim);
+bool attn_resolve_rope(struct attn_resolution *r);
 
 /* 0.1 m ln(factor) + 1, the gain by which yarn scales scores up. */
 double attn_yarn_gain(double factor, double m);

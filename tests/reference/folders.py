@@ -84,6 +84,27 @@ def t5_cases(n, long_n=None):
             case("cross_layer1_padded", 1, 7, 2, m=11, pad="right", **cross)]
 
 
+def stacked_cases(*encoders):
+    """Of an encoder-decoder, which has these stacks beside its decoder."""
+    decoder = {"stack": "decoder"}
+    cross = {"stack": "decoder", "kind": "cross_attention"}
+    return [case(f"{stack}_layer1", 1, 13, 2, stack=stack) for stack in encoders] + [
+        case("encoder_layer0_padded", 0, 12, 2, pad="right", stack="encoder"),
+        case("decoder_layer0", 0, 11, 2, 5, **decoder),
+        case("decoder_layer1_leftpad", 1, 12, 2, 7, pad="left", **decoder),
+        case("cross_layer1", 1, 9, 2, m=14, **cross),
+        case("cross_layer0_padded", 0, 7, 2, m=11, pad="right", **cross)]
+
+
+def detr_cases():
+    """Positions are added to what queries and keys are made of, not to what values are."""
+    cross = {"stack": "decoder", "kind": "cross_attention", "added": True}
+    return [case("encoder_layer0", 0, 12, 2, stack="encoder", added=True),
+            case("decoder_layer1", 1, 9, 2, stack="decoder", added=True),
+            case("cross_layer0", 0, 9, 2, m=14, **cross),
+            case("cross_layer1", 1, 7, 1, m=11, **cross)]
+
+
 CASES = {
     "mistral": usual(), "mistral_full": usual()[:2],
     "qwen2": usual(), "qwen2_sliding": usual(layers=3), "qwen2_types": usual(layers=3)[:3],
@@ -110,6 +131,8 @@ CASES = {
     "openai_gpt": usual(rope=False), "ctrl": usual(rope=False),
     "bailing_moe": usual(), "modernbert_decoder": usual(), "videomae": plain_encoder(),
     "openai_privacy_filter": plain_encoder(15), "bert_alibi": plain_encoder(15),
+    "step3p5": usual(), "seamless_m4t": stacked_cases("encoder"),
+    "led": stacked_cases("encoder", "global"), "detr": detr_cases(),
 }
 
 
@@ -136,7 +159,12 @@ def make_inputs(entry, width, rng):
     """The input tensors of a case."""
     batch, n, m = entry["batch"], entry["n"], entry.get("m")
     found = {"hidden_states": rng.standard_normal((batch, n, width), np.float32)}
-    if m:
+    if "added" in entry:
+        values = rng.standard_normal((batch, m or n, width), np.float32)
+        keys = values + rng.standard_normal(values.shape, np.float32)
+        found = {"hidden_states": found["hidden_states"] if m else keys,
+                 "key_hidden_states": keys, "value_hidden_states": values}
+    elif m:
         found["encoder_hidden_states"] = rng.standard_normal((batch, m, width), np.float32)
     mask = None
     if "pad" in entry:
@@ -189,9 +217,10 @@ def base_tensors(folder, rng):
 def places(config):
     """(layer, stack, kind) of every attention in a model."""
     layers = range(families.shape(config).layers)
-    if config["model_type"] != "t5":
+    if config["model_type"] not in families.STACKED:
         return [(index, None, "self_attention") for index in layers]
-    return [(index, *place) for index in layers for place in families.T5_AT]
+    return [(index, *place) for index in layers
+            for place in families.STACKED[config["model_type"]]]
 
 
 def folder(seed, name, spec):

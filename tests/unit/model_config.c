@@ -182,6 +182,7 @@ END_TEST
 /* Configurations of two layers; the closing braces are missing. */
 #define SIZES "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":2"
 #define DECODER(type) "{\"model_type\":\"" type "\"," SIZES
+#define STEP DECODER("step3p5") ",\"num_attention_groups\":2"
 #define NESTED(type, subtype) \
     "{\"model_type\":\"" type "\",\"text_config\":{\"model_type\":\"" subtype "\"," SIZES
 
@@ -335,6 +336,17 @@ static const struct {
      "rope_scaling"},
     {DECODER("gpt_oss") ",\"num_key_value_heads\":2,\"rope_parameters\":null}", ATTN_UNSUPPORTED,
      "rope_parameters"},
+    {STEP ",\"yarn_only_types\":[\"sliding_attention\"]}", ATTN_UNSUPPORTED, "yarn_only_types"},
+    {STEP ",\"partial_rotary_factors\":[0.5,1]}", ATTN_UNSUPPORTED, "partial_rotary_factors"},
+    {STEP ",\"partial_rotary_factors\":[0.5]}", ATTN_MALFORMED, "partial_rotary_factors"},
+    {STEP ",\"num_nextn_predict_layers\":2,\"rope_theta\":[1e4,1e4,1e4]}", ATTN_MALFORMED,
+     "rope_theta"},
+    {STEP ",\"attention_other_setting\":{\"head_dim\":64}}", ATTN_UNSUPPORTED,
+     "attention_other_setting.head_dim"},
+    {STEP ",\"attention_other_setting\":{\"num_attention_heads\":7}}", ATTN_MALFORMED,
+     "attention_other_setting.num_attention_groups"},
+    {STEP ",\"attention_other_setting\":{\"window\":4}}", ATTN_UNSUPPORTED, "window"},
+    {STEP ",\"use_head_wise_attn_gate\":false}", ATTN_UNSUPPORTED, "use_head_wise_attn_gate"},
     {DECODER("longformer") ",\"attention_window\":[4]}", ATTN_MALFORMED, "attention_window"},
     {DECODER("longformer") ",\"attention_window\":[4,0]}", ATTN_OUT_OF_RANGE, "attention_window"},
     {DECODER("longformer") ",\"attention_window\":[4,7]}", ATTN_OUT_OF_RANGE, "attention_window"},

@@ -3,7 +3,7 @@
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
  * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma, hybrids, and
  * from ministral on those that have no file in v4.55.4), of the code published with the checkpoints
- * of mimo, internlm2, kimi_k2, minicpm3 and eurobert (rope_theta), and of PyTorch's
+ * of mimo, internlm2, kimi_k2, minicpm3, step3p5 and eurobert (rope_theta), and of PyTorch's
  * documentation; none was taken from the rows of lib/families/.  They were held against stored
  * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
  * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
@@ -149,6 +149,8 @@ static const struct {
     {"mellum", NULL, NULL,
      "num_key_value_heads=4 head_dim=128 attention_bias=false rms_norm_eps=1e-6 "
      "sliding_window=1024 rope_theta=5e5"},
+    {"step3p5", NULL, NULL,
+     "num_attention_groups=8 num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-5"},
     {"laguna", NULL, NULL,
      "num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-6 sliding_window=512 rope_theta=5e5 "
      "partial_rotary_factor=0.5"},
