@@ -45,6 +45,16 @@ ROW(dpr, FAMILY("dpr"), .tensors = bert_tensors, .keys = bert_keys, DEFAULTS(ENC
     PREFIXES("question_encoder.bert_model.", "ctx_encoder.bert_model.",
              "span_predictor.encoder.bert_model."));
 
+/* Queries and keys are made of a bottleneck's rows, values of the whole ones. */
+ROW(mobilebert, NAMED_AS_BERT("mobilebert", "mobilebert."),
+    KEYS(SIZE("intra_bottleneck_size", hidden_size, ATTN_MAX_HIDDEN_SIZE),
+         SIZE("hidden_size", value_size, ATTN_MAX_HIDDEN_SIZE), HEADS, LAYERS, POSITIONS,
+         FIXED("use_bottleneck", "true"), FIXED("use_bottleneck_attention", "false"),
+         FIXED("key_query_shared_bottleneck", "true"),
+         IGNORED("classifier_activation embedding_size normalization_type "
+                 "num_feedforward_networks trigram_input true_hidden_size")),
+    DEFAULTS(ENCODER, .hidden_size = 128));
+
 /* Tables, and regions of images, are embedded before the layers. */
 #define EMBEDS(type, prefix, keys)                                             \
     NAMED_AS_BERT(type, prefix),                                               \

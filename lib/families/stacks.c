@@ -177,6 +177,46 @@ ROW(led_cross, LED("cross", .is_cross = true), LED_DECODER("decoder.layers.*.enc
     .keys = led_decoder_keys);
 ROW(led_global, LED("global", ), LED_ENCODER("_global"), .keys = led_encoder_keys);
 
+/* ---- bigbird_pegasus: pegasus with the encoder of big_bird ----------------------------------- */
+
+#define BIG_BIRD_PEGASUS(part, ...) \
+    DECODER("bigbird_pegasus"), .stack = part, DEFAULTS(.scale_attn_weights = true, __VA_ARGS__)
+#define BIG_BIRD_DECODER(path) TENSORS(MAPS(path, "q_proj", "k_proj", "v_proj", "out_proj"))
+#define BIG_BIRD_KEYS STACKS_IGNORED, POSITIONS, FLAG("use_bias", bias)
+static const struct attn_hf_key big_bird_decoder_keys[] = KEY_LIST(
+    DECODER_STACK_SIZES, BIG_BIRD_KEYS, IGNORED("attention_type block_size num_random_blocks"));
+
+ROW(bigbird_pegasus_decoder, BIG_BIRD_PEGASUS("decoder", .is_causal = true),
+    BIG_BIRD_DECODER("decoder." SELF_ATTN), .keys = big_bird_decoder_keys);
+ROW(bigbird_pegasus_encoder,
+    BIG_BIRD_PEGASUS("encoder", .attention_type = 2, .block_size = 64, .random_blocks = 3),
+    TENSORS(MAPS("encoder." SELF_ATTN, "self.query", "self.key", "self.value", "output")),
+    KEYS(ENCODER_SIZES, BIG_BIRD_KEYS,
+         NAME("attention_type", attention_type, "original_full block_sparse"),
+         SIZE("block_size", block_size, MAX_POSITION / 4096),
+         SIZE("num_random_blocks", random_blocks, 1024)));
+ROW(bigbird_pegasus_cross, BIG_BIRD_PEGASUS("cross", .is_cross = true),
+    BIG_BIRD_DECODER("decoder.layers.*.encoder_attn."), .keys = big_bird_decoder_keys);
+
+/* ---- mimi: frames of sound before and after they are codes ----------------------------------- */
+
+#define MIMI(part)                                                                             \
+    FAMILY("mimi"),                                                                            \
+        .stack = part, PREFIXES(""), .keys = mimi_keys,                                        \
+        TENSORS(MAPS(part "_transformer." SELF_ATTN, "q_proj", "k_proj", "v_proj", "o_proj")), \
+        DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, .sliding_window = 250, ROPE(10000))
+static const struct attn_hf_key mimi_keys[] = KEY_LIST(
+    DECODER_SIZES, ATTENTION_BIAS, WINDOW, THETA, ROPE_OBJECTS,
+    IGNORED("_frame_rate audio_channels codebook_dim codebook_size compress dilation_growth_rate "
+            "frame_rate kernel_size last_kernel_size layer_scale_initial_scale norm_eps "
+            "normalize num_filters num_quantizers num_residual_layers num_semantic_quantizers "
+            "pad_mode residual_kernel_size sampling_rate trim_right_ratio upsample_groups "
+            "upsampling_ratios use_causal_conv use_conv_shortcut use_streaming "
+            "vector_quantization_hidden_dimension"));
+
+ROW(mimi_decoder, MIMI("decoder"));
+ROW(mimi_encoder, MIMI("encoder"));
+
 /* ---- seamless_m4t: the text encoder and the text decoder ------------------------------------- */
 
 #define SEAMLESS(type, part, path, ...)                                        \

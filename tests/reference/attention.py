@@ -24,10 +24,11 @@ def linear(x, weights, role):
     return y + weights[role + ".bias"] if role + ".bias" in weights else y
 
 
-def normed(x, weight, layer):
+def normed(x, layer, role):
     if layer.norm == "layer":
         x = x - x.mean(-1, keepdims=True)
-    return weight * x / np.sqrt((x * x).mean(-1, keepdims=True) + layer.norm_eps)
+    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + layer.norm_eps)
+    return layer.weights[role] * x + layer.weights.get(role + "_bias", 0)
 
 
 def project(layer, x, source, positions):
@@ -37,8 +38,7 @@ def project(layer, x, source, positions):
     k = split_heads(linear(of_keys, layer.weights, "k"), layer.kv_heads)
     v = split_heads(linear(of_values, layer.weights, "v"), layer.kv_heads)
     if "q_norm" in layer.weights:
-        q = normed(q, layer.weights["q_norm"], layer)
-        k = normed(k, layer.weights["k_norm"], layer)
+        q, k = normed(q, layer, "q_norm"), normed(k, layer, "k_norm")
     if layer.rope:
         q, k = rope.rotate(layer.rope, q, positions), rope.rotate(layer.rope, k, positions)
     return q, k, v

@@ -524,6 +524,43 @@ CONFIGS = {
         llama_decoys(24), published("stepfun-ai/Step-3.5-Flash", "modeling_step3p5.py"),
         notes="sliding layers have more query heads; a gate for each head; norms times 1 + w; "
               "half of a head turns in full layers, whose scaling is llama3's"),
+    "chameleon": spec(
+        config("chameleon", "ChameleonForConditionalGeneration", hidden_size=24,
+               num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+               intermediate_size=8, hidden_act="silu", max_position_embeddings=4096,
+               rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None, attention_bias=False,
+               mlp_bias=False, swin_norm=False, vq_config={"embed_dim": 8}),
+        llama_decoys(24), model_files("chameleon", NEW),
+        notes="LayerNorm of q and k, weights and biases for each head"),
+    "moshi": spec(
+        config("moshi", "MoshiForConditionalGeneration", hidden_size=24, num_attention_heads=4,
+               head_dim=8, num_key_value_heads=2, num_hidden_layers=2, hidden_act="silu",
+               max_position_embeddings=3000, rms_norm_eps=1e-8, rope_theta=10000.0,
+               sliding_window=5, ffn_dim=16, num_codebooks=8, audio_vocab_size=32,
+               depth_decoder_config={"model_type": "moshi_depth"}),
+        {}, model_files("moshi", NEW), notes="window 5 in every layer"),
+    "mimi": spec(
+        config("mimi", "MimiModel", hidden_size=24, num_attention_heads=4, num_key_value_heads=4,
+               num_hidden_layers=2, intermediate_size=8, hidden_act="gelu",
+               max_position_embeddings=8000, norm_eps=1e-5, rope_theta=10000.0, sliding_window=5,
+               attention_bias=False, sampling_rate=24000, codebook_size=32, use_causal_conv=True),
+        {}, model_files("mimi", NEW), notes="both transformers are causal, with window 5"),
+    "mobilebert": spec(
+        config("mobilebert", "MobileBertForMaskedLM", hidden_size=40, intra_bottleneck_size=24,
+               num_attention_heads=4, num_hidden_layers=2, intermediate_size=8, hidden_act="relu",
+               max_position_embeddings=512, layer_norm_eps=1e-12, embedding_size=16,
+               use_bottleneck=True, use_bottleneck_attention=False,
+               key_query_shared_bottleneck=True, num_feedforward_networks=4, trigram_input=True,
+               normalization_type="no_norm", true_hidden_size=24, type_vocab_size=2),
+        {}, model_files("mobilebert", NEW),
+        notes="queries and keys of a bottleneck's rows, values of wider ones"),
+    "bigbird_pegasus": spec(
+        config("bigbird_pegasus", "BigBirdPegasusForConditionalGeneration", d_model=24,
+               **encoder_decoder(4), attention_type="block_sparse", block_size=64,
+               num_random_blocks=3, max_position_embeddings=4096, use_bias=False,
+               scale_embedding=True),
+        {}, model_files("bigbird_pegasus", NEW),
+        notes="full attention, as up to 704 tokens; no biases"),
     "seamless_m4t": spec(
         config("seamless_m4t", "SeamlessM4TForTextToText", hidden_size=24, **encoder_decoder(4),
                max_position_embeddings=1024, speech_encoder_layers=2,

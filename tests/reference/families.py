@@ -20,7 +20,9 @@ NAMES = {
     "internlm2": {"at": "model.layers.%d.attention.", "qkv": "wqkv", "o": "wo"},
     "bailing_moe": {"at": "model.layers.%d.attention.", "qkv": "query_key_value", "o": "dense"},
     "modernbert-decoder": {**LLAMA, "at": "model.layers.%d.attn.", "o": "Wo"},
-    "openai_privacy_filter": LLAMA, "step3p5": LLAMA,
+    "openai_privacy_filter": LLAMA, "step3p5": LLAMA, "chameleon": LLAMA,
+    "moshi": {"at": "decoder." + LLAMA["at"], **{role: LLAMA[role] + ".linear" for role in "qkvo"}},
+    "mobilebert": {**BERT, "at": "mobilebert.encoder.layer.%d.attention."},
     "videomae": {"at": "videomae.encoder.layer.%d.attention.", "q": "attention.query",
                  "k": "attention.key", "v": "attention.value", "o": "output.dense"},
     "exaone": {**LLAMA, "at": "transformer.h.%d.attn.attention.", "o": "out_proj"},
@@ -76,6 +78,12 @@ STACKED = {  # by (stack, kind)
                      "led.decoder.layers.%d.encoder_attn."),
             ("encoder", "self_attention"): longformer(""),
             ("global", "self_attention"): longformer("_global")},
+    "bigbird_pegasus": {
+        **stacks("", "model.decoder.layers.%d.self_attn.", "model.decoder.layers.%d.encoder_attn."),
+        ("encoder", "self_attention"): {"at": "model.encoder.layers.%d.self_attn.", "o": "output",
+                                        "q": "self.query", "k": "self.key", "v": "self.value"}},
+    "mimi": {(stack, "self_attention"): {**LLAMA, "at": stack + "_transformer.layers.%d.self_attn."}
+             for stack in ("decoder", "encoder")},
 }
 
 # What each family writes: biases of q, k, v and of o; a name stands for a key of the config and
@@ -90,10 +98,11 @@ BIASES = {
     "mimo": (True, False), "qwen": (True, False), "chatglm": (True, False),
     "bailing_moe": (True, False), "openai_privacy_filter": ("attention_bias", True),
     "videomae": (False, True),
+    "mobilebert": (True, True), "bigbird_pegasus": ("use_bias", False),
     "seamless_m4t": (True, True), "detr": (True, True), "led": (True, True),
 }
 ENCODERS = ("bert", "roberta", "distilbert", "videomae")
-BOTH_WAYS = (*ENCODERS, "openai_privacy_filter", "detr")
+BOTH_WAYS = (*ENCODERS, "mobilebert", "openai_privacy_filter", "detr")
 SINKS = ("gpt_oss", "openai_privacy_filter")
 
 
@@ -107,9 +116,11 @@ def slides(config, index):
 
 
 def shape(config, index=None):
-    """width, heads, kv_heads, head_dim, layers of a config; heads of layer `index`."""
+    """width, values (the width of what values are made of), heads, kv_heads, head_dim, layers of a
+    config; heads of layer `index`."""
     family = config["model_type"]
-    width = first(config, "hidden_size", "n_embd", "d_model", "dim")
+    width = values = first(config, "hidden_size", "n_embd", "d_model", "dim")
+    width = config.get("intra_bottleneck_size", width)
     heads = first(config, "num_attention_heads", "n_head", "num_heads", "n_heads",
                   "encoder_attention_heads")
     if family == "step3p5" and index is not None and slides(config, index):
@@ -123,7 +134,7 @@ def shape(config, index=None):
         kv_heads = 1 if config["multi_query"] else heads
         if config["new_decoder_architecture"]:
             kv_heads = config["num_kv_heads"]
-    return Namespace(width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, layers=layers)
+    return Namespace(width=width, values=values, heads=heads, kv_heads=kv_heads, head_dim=head_dim, layers=layers)
 
 
 def biases(config):
@@ -162,7 +173,7 @@ def parts(config, index, stack=None, kind="self_attention"):
     for role in ("q", "k", "v", "qkv", "o"):
         if role not in names:
             continue
-        size = (rows[role], q if role == "o" else s.width)
+        size = (rows[role], q if role == "o" else s.values if role == "v" else s.width)
         found[role + ".weight"] = at + names[role] + ".weight", \
             size[::-1] if family in COLUMNS else size
         if out_bias if role == "o" else qkv_bias:
@@ -177,6 +188,10 @@ def parts(config, index, stack=None, kind="self_attention"):
         found["k_norm"] = at + "key_layernorm.weight", (s.head_dim,)
     if family == "videomae":  # whose keys have no bias
         found["q.bias"], found["v.bias"] = ((at + f"attention.{n}_bias", (q,)) for n in "qv")
+    if family == "chameleon":
+        for role, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
+            found[role] = at + role + ".weight", (heads, s.head_dim)
+            found[role + "_bias"] = at + role + ".bias", (heads, s.head_dim)
     if family == "cohere" and config["use_qk_norm"]:
         found["q_norm"] = at + "q_norm.weight", (s.heads, s.head_dim)
         found["k_norm"] = at + "k_norm.weight", (s.kv_heads, s.head_dim)
@@ -222,10 +237,10 @@ def weights(config, tensors, named):
             found.update({"q" + suffix: q, "k" + suffix: k, "v" + suffix: v})
         else:
             found[role] = array
-    for role in ("q_norm", "k_norm"):
-        if config["model_type"] == "cohere" and role in found:
+    for role in ("q_norm", "k_norm", "q_norm_bias", "k_norm_bias"):
+        if config["model_type"] in ("cohere", "chameleon") and role in found:
             found[role] = found[role][:, None, :]
-        elif config["model_type"] in ("gemma3_text", "step3p5"):
+        elif config["model_type"] in ("gemma3_text", "step3p5") and role in found:
             found[role] = 1 + found[role]
     return found
 
@@ -237,7 +252,7 @@ def window(config, index, stack=None):
         return config["attention_window"][index] // 2 + 1 if stack == "encoder" else None
     if family == "step3p5":
         return size if slides(config, index) else None
-    if family in ("mistral", "phi3"):
+    if family in ("mistral", "phi3", "moshi", "mimi"):
         return size
     if family == "openai_privacy_filter":  # so many on each side
         return size + 1
@@ -282,7 +297,9 @@ def has_alibi(config):
 def rope_rule(config, index):
     """The rotary rule of a layer, for rope.py, or None."""
     family, s = config["model_type"], shape(config)
-    if family in ("bloom", "opt", "ctrl", *STACKED, *COLUMNS, *ENCODERS) or has_alibi(config):
+    stacked = family in STACKED and family != "mimi"
+    if stacked or family in ("bloom", "opt", "ctrl", "mobilebert", *COLUMNS, *ENCODERS) or \
+            has_alibi(config):
         return None
     fraction = {"phi": 0.5, "gpt_neox": 0.25, "chatglm": 0.5}.get(family, 1.0)
     fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
@@ -313,7 +330,7 @@ def scale(config, index):
 def layer(config, tensors, index, stack=None, kind="self_attention"):
     """One layer's attention, ready for attention.py."""
     family, s = config["model_type"], shape(config, index)
-    both_ways = stack in ("encoder", "global") or config.get("use_bidirectional_attention", False)
+    both_ways = (stack in ("encoder", "global") and family != "mimi") or config.get("use_bidirectional_attention", False)
     t5_self = family == "t5" and kind == "self_attention"
     return Namespace(
         heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim, scale=scale(config, index),
@@ -321,8 +338,9 @@ def layer(config, tensors, index, stack=None, kind="self_attention"):
         kind == "self_attention", relative_key=relative_key(config),
         window=window(config, index, stack), softcap=config.get("attn_logit_softcapping"),
         sinks=family in SINKS, rope=rope_rule(config, index),
-        norm="layer" if family == "cohere" else "rms",
-        norm_eps=first(config, "rms_norm_eps", "layer_norm_eps"),
+        norm="layer" if family in ("cohere", "chameleon") else "rms",
+        norm_eps=1e-5 if family == "chameleon" else first(config, "rms_norm_eps",
+                                                          "layer_norm_eps"),
         alibi=family if has_alibi(config) else None,
         buckets=(config["relative_attention_num_buckets"],
                  config["relative_attention_max_distance"], both_ways) if t5_self else None,

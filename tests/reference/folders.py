@@ -105,6 +105,12 @@ def detr_cases():
             case("cross_layer1", 1, 7, 1, m=11, **cross)]
 
 
+def mimi_cases():
+    return [case("encoder_layer1", 1, 13, 2, 5, stack="encoder"),
+            case("decoder_layer0", 0, 12, 1, 1, stack="decoder"),
+            case("decoder_layer1_positions", 1, 9, 2, 4, stack="decoder", positions=(3, 21))]
+
+
 CASES = {
     "mistral": usual(), "mistral_full": usual()[:2],
     "qwen2": usual(), "qwen2_sliding": usual(layers=3), "qwen2_types": usual(layers=3)[:3],
@@ -133,6 +139,9 @@ CASES = {
     "openai_privacy_filter": plain_encoder(15), "bert_alibi": plain_encoder(15),
     "step3p5": usual(), "seamless_m4t": stacked_cases("encoder"),
     "led": stacked_cases("encoder", "global"), "detr": detr_cases(),
+    "chameleon": usual(), "moshi": usual(), "mimi": mimi_cases(),
+    "mobilebert": [case("layer0", 0, 12, 2, added=True), case("layer1", 1, 15, added=True)],
+    "bigbird_pegasus": stacked_cases("encoder"),
 }
 
 
@@ -155,13 +164,14 @@ def make_positions(entry, mask):
     return np.where(mask, counted, 1)
 
 
-def make_inputs(entry, width, rng):
+def make_inputs(entry, size, rng):
     """The input tensors of a case."""
-    batch, n, m = entry["batch"], entry["n"], entry.get("m")
+    batch, n, m, width = entry["batch"], entry["n"], entry.get("m"), size.width
     found = {"hidden_states": rng.standard_normal((batch, n, width), np.float32)}
     if "added" in entry:
-        values = rng.standard_normal((batch, m or n, width), np.float32)
-        keys = values + rng.standard_normal(values.shape, np.float32)
+        values = rng.standard_normal((batch, m or n, size.values), np.float32)
+        keys = rng.standard_normal((batch, m or n, width), np.float32)
+        keys = keys if size.values != width else values + keys
         found = {"hidden_states": found["hidden_states"] if m else keys,
                  "key_hidden_states": keys, "value_hidden_states": values}
     elif m:
@@ -182,7 +192,7 @@ def draw(role, size, rng):
     values = rng.standard_normal(size)
     if role in ("q_norm", "k_norm", "norm"):
         values = 1 + 0.25 * values
-    elif role.endswith(".bias") or role == "small":
+    elif role.endswith(("_bias", ".bias")) or role == "small":
         values = 0.3 * values
     elif role.endswith(".weight"):
         values = 1.3 * values / np.sqrt(max(size))

@@ -66,7 +66,7 @@ def write_case(entry, store, config, tensors, rng):
     """The case's entry of cases.json; its tensors go to the store."""
     case_id = entry["id"]
     layer = layer_of(config, tensors, entry)
-    inputs = make_inputs(entry, families.shape(config).width, rng)
+    inputs = make_inputs(entry, families.shape(config), rng)
     got, rows = run(layer, entry, inputs)
     kept = {**inputs, **{name: got[name] for name in expected_names(layer, entry)}}
     if not rows.all():
@@ -93,7 +93,7 @@ def write_case(entry, store, config, tensors, rng):
 
 def sizes(size):
     return {"d_model": size.width, "num_heads": size.heads, "num_kv_heads": size.kv_heads,
-            "head_dim": size.head_dim}
+            "head_dim": size.head_dim, **({"vdim": size.values} if size.values != size.width else {})}
 
 
 def attention_names(folder):

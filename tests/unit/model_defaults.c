@@ -149,6 +149,14 @@ static const struct {
     {"mellum", NULL, NULL,
      "num_key_value_heads=4 head_dim=128 attention_bias=false rms_norm_eps=1e-6 "
      "sliding_window=1024 rope_theta=5e5"},
+    {"chameleon", NULL, NULL, "attention_bias=false rope_theta=10000"},
+    {"moshi", NULL, NULL, "sliding_window=3000 rope_theta=10000"},
+    {"kyutai_speech_to_text", NULL, NULL, "sliding_window=375 rope_theta=100000"},
+    {"mobilebert", NULL, NULL, "intra_bottleneck_size=128"},
+    {"bigbird_pegasus", NULL, "encoder", "block_size=64 num_random_blocks=3 use_bias=false"},
+#define MIMI "num_key_value_heads=8 attention_bias=false sliding_window=250 rope_theta=10000"
+    {"mimi", NULL, "decoder", MIMI},
+    {"mimi", NULL, "encoder", MIMI},
     {"step3p5", NULL, NULL,
      "num_attention_groups=8 num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-5"},
     {"laguna", NULL, NULL,
