@@ -119,18 +119,20 @@ static json_t *find_inner(const json_t *object, const char **path)
 
 bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
 {
-    static const char *const parts[] = {"model.language_model.",
-                                        "language_model.",
-                                        "model.text_model.",
-                                        "language.",
-                                        "thinker.",
-                                        "backbone.",
-                                        "vlm.model.language_model.",
-                                        "vlm.language_model.",
-                                        "vlm.",
-                                        ""};
+    static const char *const of_text[] = {"model.language_model.",
+                                          "language_model.",
+                                          "model.text_model.",
+                                          "language.",
+                                          "thinker.",
+                                          "backbone.",
+                                          "vlm.model.language_model.",
+                                          "vlm.language_model.",
+                                          "vlm.",
+                                          ""};
+    static const char *const of_images[] = {"model.vision_tower.", "vision_tower.", "model.", ""};
     const char *const *own = config->family->prefixes;
-    const size_t num_parts = sizeof parts / sizeof parts[0];
+    const char *const *parts = config->is_vision ? of_images : of_text;
+    const size_t num_parts = config->is_vision ? ATTN_COUNT(of_images) : ATTN_COUNT(of_text);
     size_t count = 0;
     while (own[count] != NULL)
         count++;
@@ -141,6 +143,22 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
     else
         snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
     return true;
+}
+
+/* Finds the family of the model of images that a configuration has inside. */
+static enum attn_status find_vision(struct attn_choice *out, json_t *inner,
+                                    struct attn_error *error)
+{
+    const char *type = json_string_value(json_object_get(inner, "model_type"));
+    const struct attn_family *family = type != NULL ? attn_family_find(type, NULL, NULL) : NULL;
+    if (family == NULL || family->subconfig != NULL || family->stack != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "stack",
+                         "stack: the model_type of vision_config, '%.64s', is not supported; "
+                         "without a stack the text model is read",
+                         type != NULL ? type : "");
+    *out = (struct attn_choice){
+        .family = family, .settings = inner, .is_wrapped = true, .is_vision = true};
+    return ATTN_OK;
 }
 
 /* Finds the family of a text model that a configuration of an unknown type has inside. */
@@ -173,6 +191,9 @@ static enum attn_status find_family(struct attn_choice *out, const json_t *objec
                                     const char *stack, struct attn_error *error)
 {
     const struct attn_family *first = attn_family_find(type, NULL, stack);
+    json_t *images = attn_config_object(object, "vision_config");
+    if (first == NULL && images != NULL && strcmp(stack != NULL ? stack : "", "vision") == 0)
+        return find_vision(out, images, error);
     if (first == NULL)
         return attn_family_find(type, NULL, NULL) == NULL ? find_wrapped(out, object, stack, error)
                                                           : ATTN_OK;
@@ -370,9 +391,10 @@ enum attn_status attn_config_choose(struct attn_choice *out, json_t *object, con
                                "stack: a %.32s model has no stack '%.64s'", type, stack);
     if (out->settings == NULL)
         out->settings = object;
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !out->is_vision)
         status = check_classes(out->family, object, error);
     if (status == ATTN_OK && out->settings != object)
         status = check_classes(out->family, out->settings, error);
-    return status == ATTN_OK ? check_direction(object, out->settings, error) : status;
+    return status == ATTN_OK && !out->is_vision ? check_direction(object, out->settings, error)
+                                                : status;
 }

@@ -510,8 +510,10 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_con
         struct attn_reader reader = {.r = {.config = out, .error = error},
                                      .ignored = options.ignore_keys};
         const struct attn_family *family = choice.family;
-        *out = (struct attn_config){
-            .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};
+        *out = (struct attn_config){.family = family,
+                                    .hf = family->defaults,
+                                    .is_wrapped = choice.is_wrapped,
+                                    .is_vision = choice.is_vision};
         if (choice.is_wrapped && choice.settings != object)
             set_inner_sizes(&out->hf, family);
         bool read = check_ignored(&reader) && read_settings(&reader, object, choice.settings);

@@ -16,7 +16,8 @@ struct attn_config {
     size_t max_position;     /* 0: the configuration sets none */
     enum attn_layout layout; /* of weights: the family's, or as the configuration says */
     bool says_layout;        /* the configuration says it */
-    bool is_wrapped;         /* it is of a text model inside a model of several */
+    bool is_wrapped;         /* it is of a model inside a model of several */
+    bool is_vision;          /* that one is the model of images */
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];

@@ -79,8 +79,9 @@
         row(clap_text), row(align_text), row(owlvit_text), row(owlvit_vision), row(owlv2_text),    \
         row(owlv2_vision), row(siglip_text), row(siglip_vision), row(siglip_text_model),           \
         row(siglip_vision_model), row(siglip2_text), row(siglip2_vision), row(siglip2_text_model), \
-        row(siglip2_vision_model), row(mpt), row(gpt_neo), row(codegen), row(gpt_bigcode),         \
-        row(biogpt), row(xglm), row(dbrx), row(mixtral), row(ministral3), row(ministral),          \
+        row(siglip2_vision_model), row(idefics3_vision), row(smolvlm_vision),                      \
+        row(internvl_vision), row(mpt), row(gpt_neo), row(codegen), row(gpt_bigcode), row(biogpt), \
+        row(xglm), row(dbrx), row(mixtral), row(ministral3), row(ministral),                       \
         row(mistral3_mistral), row(mistral3), row(mistral3_mistral4), row(mistral4),               \
         row(chameleon), row(moshi), row(kyutai_speech_to_text), row(llama4), row(llama4_text),     \
         row(eurobert), row(qwen2_moe), row(qwen3_moe), row(phi3_v), row(phi4_multimodal),          \

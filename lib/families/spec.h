@@ -24,11 +24,13 @@ json_t *attn_config_object(const json_t *object, const char *name);
 
 /* Which family reads a configuration, and the object in it that holds the settings, borrowed: a
  * nested one, or the configuration itself.  Of a type that is unknown it is the family of the text
- * model inside (text_config and the like). */
+ * model inside (text_config and the like); of a type that has no stack `vision` of its own, this
+ * stack is the model of images inside (vision_config). */
 struct attn_choice {
     const struct attn_family *family;
     json_t *settings;
-    bool is_wrapped; /* the text model is a part of a model of several */
+    bool is_wrapped; /* it is a part of a model of several */
+    bool is_vision;  /* that part is the model of images, not the text model */
 };
 
 /* The choice for a configuration and for `stack`; NULL is the one that `architectures` names, else

@@ -561,6 +561,17 @@ CONFIGS = {
                scale_embedding=True),
         {}, model_files("bigbird_pegasus", NEW),
         notes="full attention, as up to 704 tokens; no biases"),
+    "llava_vision": spec(
+        config("llava", "LlavaForConditionalGeneration", image_seq_length=16,
+               text_config={"model_type": "llama", "hidden_size": 16, "num_attention_heads": 2,
+                            "num_hidden_layers": 1},
+               vision_config={"model_type": "clip_vision_model", "hidden_size": 24,
+                              "intermediate_size": 8, "num_attention_heads": 4,
+                              "num_hidden_layers": 2, "image_size": 8, "patch_size": 2,
+                              "projection_dim": 16, "vocab_size": 16}),
+        {f"language_model.model.layers.0.self_attn.{role}_proj.weight": ("w", (16, 16))
+         for role in "qkvo"},
+        model_files("clip", NEW), notes="the model of images inside"),
     "seamless_m4t": spec(
         config("seamless_m4t", "SeamlessM4TForTextToText", hidden_size=24, **encoder_decoder(4),
                max_position_embeddings=1024, speech_encoder_layers=2,

@@ -82,6 +82,8 @@ STACKED = {  # by (stack, kind)
         **stacks("", "model.decoder.layers.%d.self_attn.", "model.decoder.layers.%d.encoder_attn."),
         ("encoder", "self_attention"): {"at": "model.encoder.layers.%d.self_attn.", "o": "output",
                                         "q": "self.query", "k": "self.key", "v": "self.value"}},
+    "llava": {("vision", "self_attention"):
+              {**BART, "at": "vision_tower.vision_model.encoder.layers.%d.self_attn."}},
     "mimi": {(stack, "self_attention"): {**LLAMA, "at": stack + "_transformer.layers.%d.self_attn."}
              for stack in ("decoder", "encoder")},
 }
@@ -98,11 +100,11 @@ BIASES = {
     "mimo": (True, False), "qwen": (True, False), "chatglm": (True, False),
     "bailing_moe": (True, False), "openai_privacy_filter": ("attention_bias", True),
     "videomae": (False, True),
-    "mobilebert": (True, True), "bigbird_pegasus": ("use_bias", False),
+    "llava": (True, True), "mobilebert": (True, True), "bigbird_pegasus": ("use_bias", False),
     "seamless_m4t": (True, True), "detr": (True, True), "led": (True, True),
 }
 ENCODERS = ("bert", "roberta", "distilbert", "videomae")
-BOTH_WAYS = (*ENCODERS, "mobilebert", "openai_privacy_filter", "detr")
+BOTH_WAYS = (*ENCODERS, "llava", "mobilebert", "openai_privacy_filter", "detr")
 SINKS = ("gpt_oss", "openai_privacy_filter")
 
 
@@ -119,6 +121,7 @@ def shape(config, index=None):
     """width, values (the width of what values are made of), heads, kv_heads, head_dim, layers of a
     config; heads of layer `index`."""
     family = config["model_type"]
+    config = config["vision_config"] if family == "llava" else config
     width = values = first(config, "hidden_size", "n_embd", "d_model", "dim")
     width = config.get("intra_bottleneck_size", width)
     heads = first(config, "num_attention_heads", "n_head", "num_heads", "n_heads",

@@ -142,6 +142,8 @@ CASES = {
     "chameleon": usual(), "moshi": usual(), "mimi": mimi_cases(),
     "mobilebert": [case("layer0", 0, 12, 2, added=True), case("layer1", 1, 15, added=True)],
     "bigbird_pegasus": stacked_cases("encoder"),
+    "llava_vision": [case("layer0", 0, 12, 2, stack="vision"),
+                     case("layer1", 1, 17, stack="vision")],
 }
 
 

@@ -428,6 +428,44 @@ START_TEST(test_config_refuses_by_name)
 }
 END_TEST
 
+/* The model of images inside another is read by a row of its own, if there is one. */
+START_TEST(test_config_of_a_model_of_images_inside_is_that_of_its_own_type)
+{
+#define IMAGES(type, own)                                                                      \
+    "{\"model_type\":\"" type "\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],"     \
+    "\"is_causal\":false,\"text_config\":{\"model_type\":\"gemma3_text\"},\"vision_config\":{" \
+    "\"num_attention_heads\":4,\"hidden_size\":32,\"num_hidden_layers\":3" own "}}"
+    static const char *const texts[] = {
+        IMAGES("gemma3", ",\"model_type\":\"siglip_vision_model\""),
+        IMAGES("paligemma", ",\"model_type\":\"siglip_vision_model\""),
+        IMAGES("idefics3", ",\"model_type\":\"idefics3_vision\""),
+        IMAGES("qwen2_vl", ""),
+        IMAGES("llava", ",\"model_type\":\"pixtral\""),
+        IMAGES("llava", ",\"model_type\":\"clip\""),
+    };
+    const struct attn_config_options options = {.stack = "vision"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct attn_error error = {0};
+        struct attn_config config;
+        const enum attn_status status =
+            attn_config_read(&config, &options, texts[i], strlen(texts[i]), &error);
+        ck_assert_msg(status == (i < 3 ? ATTN_OK : ATTN_UNSUPPORTED), "%s: %s", texts[i],
+                      error.message);
+        if (i >= 3) {
+            ck_assert_str_eq(error.param, "stack");
+            continue;
+        }
+        struct attn_layer_spec spec;
+        char prefix[ATTN_PREFIX_MAX];
+        attn_config_layer_spec(&spec, &config, 2);
+        ck_assert_uint_eq(config.num_layers, 3);
+        ck_assert_uint_eq(spec.num_heads, 4);
+        ck_assert(!spec.is_causal && attn_config_prefix(prefix, &config, 1));
+        ck_assert_str_eq(prefix, "vision_tower.vision_model.");
+    }
+}
+END_TEST
+
 START_TEST(test_config_refuses_more_than_16_mebibytes)
 {
     struct attn_error error = {0};
@@ -612,5 +650,6 @@ void cases_of_config(Suite *suite)
     tcase_add_test(tcase, test_config_reads_full_layers_by_index);
     tcase_add_test(tcase, test_config_slides_where_its_family_says);
     tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
+    tcase_add_test(tcase, test_config_of_a_model_of_images_inside_is_that_of_its_own_type);
     tcase_add_test(tcase, test_config_refuses_more_than_16_mebibytes);
 }

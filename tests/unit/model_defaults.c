@@ -157,6 +157,12 @@ static const struct {
 #define MIMI "num_key_value_heads=8 attention_bias=false sliding_window=250 rope_theta=10000"
     {"mimi", NULL, "decoder", MIMI},
     {"mimi", NULL, "encoder", MIMI},
+#define TOWER_1152 "hidden_size=1152 num_attention_heads=16 num_hidden_layers=12"
+    {"idefics3_vision", NULL, NULL, TOWER_1152},
+    {"smolvlm_vision", NULL, NULL, TOWER_1152},
+    {"internvl_vision", NULL, NULL,
+     "hidden_size=1024 num_attention_heads=16 num_hidden_layers=24 attention_bias=false "
+     "use_qk_norm=false"},
     {"step3p5", NULL, NULL,
      "num_attention_groups=8 num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-5"},
     {"laguna", NULL, NULL,
