@@ -128,6 +128,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
                                           "vlm.model.language_model.",
                                           "vlm.language_model.",
                                           "vlm.",
+                                          "llm.",
                                           ""};
     static const char *const of_images[] = {"model.vision_tower.", "vision_tower.", "model.", ""};
     const char *const *own = config->family->prefixes;
@@ -315,6 +316,8 @@ static enum attn_status fail_type(const char *type, struct attn_error *error)
          "rt_detr "
          "rt_detr_v2",
          "its decoder attends to points that it samples, or joins two queries in one", own},
+        {"minicpmo minicpmv", "the class of its text model follows from its version",
+         "; put its keys into an llm_config whose model_type is llama, qwen2 or qwen3"},
         {"reformer", "its tokens attend within buckets of a hash", own},
         {"falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7 xlstm", "it has no attention by softmax", ""},
     };

@@ -466,6 +466,26 @@ START_TEST(test_config_of_a_model_of_images_inside_is_that_of_its_own_type)
 }
 END_TEST
 
+/* MiniCPM-V: its version says which class the text model has, which the operator writes down. */
+START_TEST(test_config_of_minicpm_v_says_where_its_keys_go)
+{
+    struct attn_error error = {0};
+    struct attn_config config;
+    char prefix[ATTN_PREFIX_MAX] = "";
+    ck_assert_int_eq(read_config(&config, "{\"model_type\":\"minicpmv\",\"version\":2.6}", &error),
+                     ATTN_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.message, "put its keys into an llm_config"));
+    ck_assert_int_eq(read_config(&config,
+                                 "{\"model_type\":\"minicpmv\",\"llm_config\":{\"model_type\":"
+                                 "\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":4,"
+                                 "\"num_key_value_heads\":2,\"num_hidden_layers\":2}}",
+                                 &error),
+                     ATTN_OK);
+    for (size_t i = 0; strcmp(prefix, "llm.model.") != 0; i++)
+        ck_assert(attn_config_prefix(prefix, &config, i));
+}
+END_TEST
+
 START_TEST(test_config_refuses_more_than_16_mebibytes)
 {
     struct attn_error error = {0};
@@ -651,5 +671,6 @@ void cases_of_config(Suite *suite)
     tcase_add_test(tcase, test_config_slides_where_its_family_says);
     tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
     tcase_add_test(tcase, test_config_of_a_model_of_images_inside_is_that_of_its_own_type);
+    tcase_add_test(tcase, test_config_of_minicpm_v_says_where_its_keys_go);
     tcase_add_test(tcase, test_config_refuses_more_than_16_mebibytes);
 }
