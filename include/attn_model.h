@@ -288,6 +288,13 @@ static inline bool attn_layer_chooses_keys(const struct attn_layer_spec *spec)
     return spec->mla.index.num_heads > 0 || spec->keep_window_size > 0;
 }
 
+/* Whether the layer takes part with the keys that the indexer of an earlier layer chose (GLM-5.2):
+ * a call of more than max_tokens keys brings them as attention_mask. */
+static inline bool attn_layer_shares_choice(const struct attn_layer_spec *spec)
+{
+    return spec->mla.kv_lora_rank > 0 && spec->mla.index.num_heads == 0 && spec->max_tokens > 0;
+}
+
 /* The numbers that a cache keeps of a token in such a layer: `heads` keys and values of these
  * widths, which comments on caches call G, D and Dv.  In a latent layer one head has the latent [R]
  * as its key, and the shared part that rotates as its value. */

@@ -37,13 +37,21 @@ enum attn_status attn_call_check_layer(const struct attn_modifiers *modifiers,
             error, ATTN_UNSUPPORTED, "ablation",
             "ablation: a head has no share of its own in a layer that normalises or "
             "subtracts heads together; compare with a call whose head_mask is 0 for it");
-    return spec->max_tokens == 0 || keys <= spec->max_tokens
+    if (spec->max_tokens == 0 || keys <= spec->max_tokens)
+        return ATTN_OK;
+    if (!attn_layer_shares_choice(spec))
+        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
+                         "%zu tokens: this layer has full attention up to %zu; longer sequences "
+                         "attend otherwise (to blocks chosen at random, by the length of the "
+                         "call, or without rows for their distances), which is not supported",
+                         keys, spec->max_tokens);
+    return modifiers->attention_mask != NULL && !modifiers->tree
                ? ATTN_OK
-               : attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
-                           "%zu tokens: this layer has full attention up to %zu; longer sequences "
-                           "attend otherwise (to blocks chosen at random, to keys that an earlier "
-                           "layer's indexer chose, by the length of the call, or without rows for "
-                           "their distances), which is not supported",
+               : attn_fail(error, ATTN_UNSUPPORTED, "attention_mask",
+                           "%zu tokens: beyond %zu this layer takes part with the keys that an "
+                           "earlier layer's indexer chose: send them as attention_mask; "
+                           "attention_scores of that layer at stage masked are minus infinity for "
+                           "all others",
                            keys, spec->max_tokens);
 }
 

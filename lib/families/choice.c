@@ -119,18 +119,21 @@ static json_t *find_inner(const json_t *object, const char **path)
 
 bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
 {
-    static const char *const parts[] = {"model.language_model.",
-                                        "language_model.",
-                                        "model.text_model.",
-                                        "language.",
-                                        "thinker.",
-                                        "backbone.",
-                                        "vlm.model.language_model.",
-                                        "vlm.language_model.",
-                                        "vlm.",
-                                        ""};
+    static const char *const of_text[] = {"model.language_model.",
+                                          "language_model.",
+                                          "model.text_model.",
+                                          "language.",
+                                          "thinker.",
+                                          "backbone.",
+                                          "vlm.model.language_model.",
+                                          "vlm.language_model.",
+                                          "vlm.",
+                                          "llm.",
+                                          ""};
+    static const char *const of_images[] = {"model.vision_tower.", "vision_tower.", "model.", ""};
     const char *const *own = config->family->prefixes;
-    const size_t num_parts = sizeof parts / sizeof parts[0];
+    const char *const *parts = config->is_vision ? of_images : of_text;
+    const size_t num_parts = config->is_vision ? ATTN_COUNT(of_images) : ATTN_COUNT(of_text);
     size_t count = 0;
     while (own[count] != NULL)
         count++;
@@ -141,6 +144,22 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
     else
         snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
     return true;
+}
+
+/* Finds the family of the model of images that a configuration has inside. */
+static enum attn_status find_vision(struct attn_choice *out, json_t *inner,
+                                    struct attn_error *error)
+{
+    const char *type = json_string_value(json_object_get(inner, "model_type"));
+    const struct attn_family *family = type != NULL ? attn_family_find(type, NULL, NULL) : NULL;
+    if (family == NULL || family->subconfig != NULL || family->stack != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "stack",
+                         "stack: the model_type of vision_config, '%.64s', is not supported; "
+                         "without a stack the text model is read",
+                         type != NULL ? type : "");
+    *out = (struct attn_choice){
+        .family = family, .settings = inner, .is_wrapped = true, .is_vision = true};
+    return ATTN_OK;
 }
 
 /* Finds the family of a text model that a configuration of an unknown type has inside. */
@@ -173,6 +192,9 @@ static enum attn_status find_family(struct attn_choice *out, const json_t *objec
                                     const char *stack, struct attn_error *error)
 {
     const struct attn_family *first = attn_family_find(type, NULL, stack);
+    json_t *images = attn_config_object(object, "vision_config");
+    if (first == NULL && images != NULL && strcmp(stack != NULL ? stack : "", "vision") == 0)
+        return find_vision(out, images, error);
     if (first == NULL)
         return attn_family_find(type, NULL, NULL) == NULL ? find_wrapped(out, object, stack, error)
                                                           : ATTN_OK;
@@ -273,20 +295,39 @@ static enum attn_status check_class(const struct attn_family *family, const char
  * name in replies counts too. */
 static enum attn_status fail_type(const char *type, struct attn_error *error)
 {
+    static const char own[] = "; /attend takes query, key and value that you make, without a model";
     static const struct {
-        const char *types, *why;
+        const char *types, *why, *remedy;
     } known[] = {
-        {"deepseek_v4", "its layers attend to keys that are made of several tokens each"},
-        {"phi3small", "its layers attend to blocks of a pattern of each head"},
-        {"donut-swin maskformer-swin swin swin2sr swinv2", "it attends within windows of patches"},
-        {"falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7 xlstm", "it has no attention by softmax"},
+        {"deepseek_v4", "its layers attend to keys that are made of several tokens each", own},
+        {"phi3small", "its layers attend to blocks of a pattern of each head", own},
+        {"donut-swin maskformer-swin swin swin2sr swinv2", "it attends within windows of patches",
+         own},
+        {"transfo-xl wav2vec2-conformer xlnet",
+         "its scores have terms of relative positions as Transformer-XL has them", own},
+        {"vits", "its values have terms of relative positions", own},
+        {"zamba zamba2", "its attention reads rows of twice the width that it writes", own},
+        {"edgetam edgetam_video sam sam_hq sam2 sam2_video vitdet",
+         "its scores have a bias by rows and columns that queries make", own},
+        {"glpn pvt pvt_v2 segformer", "its keys are patches that a convolution joins", own},
+        {"pixtral", "its patches rotate by rows and columns of several images in one sequence",
+         own},
+        {"conditional_detr d_fine dab-detr deformable_detr grounding-dino mm-grounding-dino "
+         "rt_detr "
+         "rt_detr_v2",
+         "its decoder attends to points that it samples, or joins two queries in one", own},
+        {"minicpmo minicpmv", "the class of its text model follows from its version",
+         "; put its keys into an llm_config whose model_type is llama, qwen2 or qwen3"},
+        {"reformer", "its tokens attend within buckets of a hash", own},
+        {"falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7 xlstm", "it has no attention by softmax", ""},
     };
     const char *names[2 * MOST_FAMILIES], *nearest = NULL;
     size_t count = 0;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (attn_hf_names_have(known[i].types, type))
             return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
-                             "model_type: \"%s\" is not supported: %s", type, known[i].why);
+                             "model_type: \"%s\" is not supported: %s%s", type, known[i].why,
+                             known[i].remedy);
     while (count < MOST_FAMILIES && attn_family_at(count) != NULL) {
         names[2 * count] = attn_family_at(count)->model_type;
         names[2 * count + 1] = attn_family_at(count)->name;
@@ -353,9 +394,10 @@ enum attn_status attn_config_choose(struct attn_choice *out, json_t *object, con
                                "stack: a %.32s model has no stack '%.64s'", type, stack);
     if (out->settings == NULL)
         out->settings = object;
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !out->is_vision)
         status = check_classes(out->family, object, error);
     if (status == ATTN_OK && out->settings != object)
         status = check_classes(out->family, out->settings, error);
-    return status == ATTN_OK ? check_direction(object, out->settings, error) : status;
+    return status == ATTN_OK && !out->is_vision ? check_direction(object, out->settings, error)
+                                                : status;
 }

@@ -49,8 +49,10 @@ bool attn_check_range(struct attn_reader *reader, const struct attn_hf_key *key,
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    return kind == ATTN_CONFIG_NUMBER                                  ? sizeof(double)
-           : kind == ATTN_CONFIG_FLAG || kind == ATTN_CONFIG_GATING    ? sizeof(bool)
+    return kind == ATTN_CONFIG_NUMBER ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG || kind == ATTN_CONFIG_GATING ||
+                   kind == ATTN_CONFIG_SCALED_TYPES
+               ? sizeof(bool)
            : kind == ATTN_CONFIG_FACTORS                               ? sizeof(struct attn_factors)
            : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_PER_LAYER ? 0
                                                                        : sizeof(size_t);
@@ -161,6 +163,19 @@ static bool read_gating(struct attn_reader *reader, const struct attn_hf_key *ke
     if (!by_head && (name == NULL || strcmp(name, "per-element") != 0))
         return attn_refuse_value(reader, key->name, value);
     return attn_set_field(reader, key, &by_head);
+}
+
+/* Reads which types of layers have RoPE's scaling. */
+static bool read_scaled_types(struct attn_reader *reader, const struct attn_hf_key *key,
+                              const json_t *value)
+{
+    const char *first = json_string_value(json_array_get(value, 0));
+    const size_t count = json_array_size(value);
+    const bool full =
+        count == 1 && first != NULL && strcmp(first, attn_layer_types[ATTN_LAYER_FULL]) == 0;
+    return full || (json_is_array(value) && count == 0)
+               ? attn_set_field(reader, key, &full)
+               : attn_refuse_value(reader, key->name, value);
 }
 
 /* ---- Keys that are passed over ---- */
@@ -328,6 +343,8 @@ static bool read_key(struct attn_reader *reader, const struct attn_hf_key *key, 
         [ATTN_CONFIG_FULL_LAYERS] = attn_read_list,
         [ATTN_CONFIG_PERIOD] = read_period,
         [ATTN_CONFIG_ROPE_LAYERS] = attn_read_list,
+        [ATTN_CONFIG_PARTIALS] = attn_read_list,
+        [ATTN_CONFIG_SCALED_TYPES] = read_scaled_types,
         [ATTN_CONFIG_ROPE_THETAS] = attn_read_list,
         [ATTN_CONFIG_LAYER_HEADS] = attn_read_list,
         [ATTN_CONFIG_WINDOWS] = attn_read_windows,
@@ -493,8 +510,10 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_con
         struct attn_reader reader = {.r = {.config = out, .error = error},
                                      .ignored = options.ignore_keys};
         const struct attn_family *family = choice.family;
-        *out = (struct attn_config){
-            .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};
+        *out = (struct attn_config){.family = family,
+                                    .hf = family->defaults,
+                                    .is_wrapped = choice.is_wrapped,
+                                    .is_vision = choice.is_vision};
         if (choice.is_wrapped && choice.settings != object)
             set_inner_sizes(&out->hf, family);
         bool read = check_ignored(&reader) && read_settings(&reader, object, choice.settings);

@@ -16,7 +16,8 @@ struct attn_config {
     size_t max_position;     /* 0: the configuration sets none */
     enum attn_layout layout; /* of weights: the family's, or as the configuration says */
     bool says_layout;        /* the configuration says it */
-    bool is_wrapped;         /* it is of a text model inside a model of several */
+    bool is_wrapped;         /* it is of a model inside a model of several */
+    bool is_vision;          /* that one is the model of images */
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
@@ -27,6 +28,7 @@ struct attn_config {
     bool crosses[ATTN_MAX_LAYERS];       /* where num_cross_layers is not 0: the layers listed */
     bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
     double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
+    double partials[ATTN_MAX_LAYERS];    /* where hf.num_partials */
     size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
     size_t sharers[ATTN_MAX_LAYERS];     /* query heads of a key/value head; 0: as in all */
     size_t windows[ATTN_MAX_LAYERS];     /* where hf.num_layer_windows */

@@ -32,6 +32,7 @@ static const struct list {
 } lists[] = {
     [ATTN_CONFIG_FACTORS] = {"a list of numbers", JSON_REAL, 0},
     [ATTN_CONFIG_ROPE_THETAS] = {"a list of numbers", JSON_REAL, 0},
+    [ATTN_CONFIG_PARTIALS] = {"a list of numbers", JSON_REAL, 0},
     [ATTN_CONFIG_LAYER_HEADS] = {"a list of integers", JSON_INTEGER, 0},
     [ATTN_CONFIG_WINDOWS] = {"an integer or a list of integers", JSON_INTEGER, 0},
     [ATTN_CONFIG_ROPE_LAYERS] = {"a list of 0 and 1", JSON_INTEGER, 1},
@@ -70,6 +71,9 @@ static bool read_element(struct attn_reader *reader, const struct attn_hf_key *k
         return attn_check_range(reader, key, number);
     case ATTN_CONFIG_ROPE_THETAS:
         config->rope_thetas[i] = number;
+        return attn_check_range(reader, key, number);
+    case ATTN_CONFIG_PARTIALS:
+        config->partials[i] = number;
         return attn_check_range(reader, key, number);
     case ATTN_CONFIG_LAYER_HEADS:
         config->heads[i] = (size_t)json_integer_value(element);

@@ -2,7 +2,7 @@
  * to nemotron; and of those with multi-head latent attention: deepseek_v2 to minicpm3.  Data only.
  *
  * Sources: as in llama.c, and v5.15.0 of it for latent attention; internlm2, mimo, exaone,
- * baichuan, qwen and chatglm from the modelling code published with their checkpoints. */
+ * baichuan, qwen, chatglm and step3p5 from the modelling code published with their checkpoints. */
 #include "families/rows.h"
 
 /* The scale of scores is a key. */
@@ -155,6 +155,32 @@ ROW(laguna, DECODER("laguna"), UNBIASED_GATE,
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6,
              .output_gate = true, .gate_softplus = true, .gate_by_head = true, SLIDES,
              .sliding_window = 512, ROPES_BY_TYPE(0.5)));
+
+/* Sliding layers have query heads of their own, each layer a base and a share of its heads that
+ * rotates.  Lists of layers go on with those that predict further tokens. */
+#define OTHER "attention_other_setting"
+ROW(step3p5, DECODER("step3p5"), UNBIASED_GATE, .norm_plus_one = true,
+    TENSORS(LLAMA_MAPS, NORMS, WEIGHT(SELF_ATTN "g_proj", GATE)),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS_AS("num_attention_groups"), KV_HEADS, HEAD_DIM, LAYERS,
+         FIELD("num_nextn_predict_layers", INTEGER, num_predict_layers, 0, ATTN_MAX_LAYERS),
+         POSITIONS, NORM_EPS, WINDOW, LAYER_TYPES,
+         KEY("rope_theta", ROPE_THETAS, HF_FIELD(num_rope_thetas), 1, MAX_THETA, NULL),
+         ROPE_OBJECTS, FIELD("yarn_only_types", SCALED_TYPES, rope_by_type, 0, 0), PARTIAL,
+         FIELD("partial_rotary_factors", PARTIALS, num_partials, 1e-6, 1), OBJECT(OTHER),
+         SIZE(OTHER ".num_attention_heads", sliding_heads, ATTN_MAX_HEADS),
+         SIZE(OTHER ".num_attention_groups", sliding_kv_heads, ATTN_MAX_HEADS),
+         SIZE(OTHER ".head_dim", sliding_head_dim, ATTN_MAX_HEAD_DIM),
+         SIZE(OTHER ".true_head_dim", sliding_head_dim, ATTN_MAX_HEAD_DIM),
+         FIXED(OTHER ".attention_type", "\"sliding_attention\""), NO_BIAS,
+         FIXED("att_impl_type", "\"GQA\""), FIXED("use_head_wise_attn_gate", "true"),
+         EVERY("use_rope_layers", "true"), FIXED("zero_centered", "true"),
+         IGNORED("max_seq_len moe_every_n_layer moe_layer_offset moe_layers_enum moe_num_experts "
+                 "moe_router_activation moe_router_scaling_factor moe_top_k need_fp32_gate "
+                 "norm_expert_weight share_expert_dim share_expert_dims swiglu_limits "
+                 "swiglu_limits_shared use_moe use_moe_router_bias use_qk_norm")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-5,
+             .output_gate = true, .gate_by_head = true, SLIDES, .sliding_period = 2, ROPE(10000),
+             .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
 
 /* Full layers have no positions. */
 ROW(afmoe, DECODER("afmoe"), UNBIASED_GATE, TENSORS(LLAMA_MAPS, NORMS, GATE_PROJ),
@@ -602,7 +628,7 @@ ROW(deepseek_v32, INDEXED("deepseek_v32"),
              .index_topk = 2048, ROPE(10000)));
 
 /* layer_types has one name for all layers. */
-ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"), .note = "`shared` layers up to `index_topk` tokens",
+ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"), .note = "`shared` layers by `attention_mask`",
     KEYS(DEEPSEEK_KEYS, INDEXER_SIZES, FLAG("rope_interleave", rope_gathered),
          FLAG("indexer_rope_interleave", index_interleaved),
          LAYER_TYPES_AS("indexer_types", "full shared"),

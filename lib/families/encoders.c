@@ -45,6 +45,16 @@ ROW(dpr, FAMILY("dpr"), .tensors = bert_tensors, .keys = bert_keys, DEFAULTS(ENC
     PREFIXES("question_encoder.bert_model.", "ctx_encoder.bert_model.",
              "span_predictor.encoder.bert_model."));
 
+/* Queries and keys are made of a bottleneck's rows, values of the whole ones. */
+ROW(mobilebert, NAMED_AS_BERT("mobilebert", "mobilebert."),
+    KEYS(SIZE("intra_bottleneck_size", hidden_size, ATTN_MAX_HIDDEN_SIZE),
+         SIZE("hidden_size", value_size, ATTN_MAX_HIDDEN_SIZE), HEADS, LAYERS, POSITIONS,
+         FIXED("use_bottleneck", "true"), FIXED("use_bottleneck_attention", "false"),
+         FIXED("key_query_shared_bottleneck", "true"),
+         IGNORED("classifier_activation embedding_size normalization_type "
+                 "num_feedforward_networks trigram_input true_hidden_size")),
+    DEFAULTS(ENCODER, .hidden_size = 128));
+
 /* Tables, and regions of images, are embedded before the layers. */
 #define EMBEDS(type, prefix, keys)                                             \
     NAMED_AS_BERT(type, prefix),                                               \
@@ -368,10 +378,11 @@ ROW(dinov3_vit, FAMILY("dinov3_vit"), PREFIXES("", "model."),
  * projections follow the towers. */
 static const struct attn_hf_key tower_keys[] = KEY_LIST(
     SIZES, POSITIONS,
-    IGNORED("drop_path_rate image_size logit_scale_init_value mit_hidden_size "
+    IGNORED("drop_path_rate image_size logit_scale_init_value max_image_size mit_hidden_size "
             "mit_intermediate_size mit_num_attention_heads mit_num_hidden_layers num_channels "
-            "num_frames num_patches patch_size projection_dim projection_size text_config "
-            "text_config_dict vision_config vision_config_dict vision_use_head"));
+            "num_frames num_image_tokens num_patches patch_size projection_dim "
+            "projection_size projector_hidden_act size text_config text_config_dict "
+            "use_base_siglip vision_config vision_config_dict vision_use_head"));
 
 static const struct attn_family_tensor tower_tensors[] =
     TENSOR_LIST(MAPS("encoder.layers.*.self_attn.", "q_proj", "k_proj", "v_proj", "out_proj"));
@@ -417,6 +428,21 @@ ROW(siglip_text_model, SIGLIP_TEXT("siglip_text_model"));
 ROW(siglip_vision_model, VISION("siglip_vision_model"));
 ROW(siglip2_text_model, SIGLIP_TEXT("siglip2_text_model"));
 ROW(siglip2_vision_model, VISION("siglip2_vision_model"));
+
+/* Towers that are published inside larger models alone. */
+ROW(idefics3_vision, TOWER("idefics3_vision", "vision", 1152, 16, ));
+ROW(smolvlm_vision, TOWER("smolvlm_vision", "vision", 1152, 16, ));
+
+ROW(internvl_vision, FAMILY("internvl_vision"), PREFIXES(""),
+    TENSORS(MAPS("encoder.layer.*.attention.", "q_proj", "k_proj", "v_proj", "projection_layer"),
+            NORM("encoder.layer.*.attention.q_norm", Q),
+            NORM("encoder.layer.*.attention.k_norm", K)),
+    KEYS(SIZES, ATTENTION_BIAS, FLAG("use_qk_norm", qk_norm),
+         IGNORED("image_size "
+                 "layer_scale_init_value norm_type num_channels patch_size projection_dropout "
+                 "use_absolute_position_embeddings use_mask_token use_mean_pooling")),
+    DEFAULTS(.scale_attn_weights = true, .o_bias = true, .norm_extent = ATTN_NORM_ALL_HEADS,
+             .norm_eps = 1e-6, .hidden_size = 1024, .num_heads = 16, .num_layers = 24));
 
 /* ---- wav2vec2 and its kin: frames in place of tokens ----------------------------------------- */
 

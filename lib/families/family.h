@@ -79,11 +79,13 @@ struct attn_hf_config {
     size_t head_dim, value_head_dim;          /* 0: hidden_size / num_heads; head_dim */
     bool grouped, multi_query;                /* see kv_by_flags of struct attn_family */
     size_t num_layers, num_layers_fallback;   /* the fallback counts where num_layers is 0 */
-    size_t max_position;                      /* max_position_embeddings */
-    size_t original_max_position;             /* the trained length beside rope_scaling */
-    size_t seed;                              /* of random weights */
-    size_t encoder_size;         /* of cross-attention: key_size and value_size; 0: hidden_size */
-    bool q_bias, k_bias, v_bias; /* where `bias` is false */
+    size_t num_predict_layers; /* for further tokens, after the others: lists by layer may have them
+                                  too */
+    size_t max_position;       /* max_position_embeddings */
+    size_t original_max_position; /* the trained length beside rope_scaling */
+    size_t seed;                  /* of random weights */
+    size_t encoder_size;          /* of cross-attention: key_size and value_size; 0: hidden_size */
+    bool q_bias, k_bias, v_bias;  /* where `bias` is false */
     bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_norm;
     bool output_gate, gate_softplus, gate_by_head;
     double clip_qkv, key_multiplier; /* as attn_layer_spec */
@@ -149,8 +151,8 @@ struct attn_hf_config {
      * and values that are made by the weights of the keys.  0: as the other layers. */
     size_t global_head_dim, num_global_kv_heads;
     bool keys_as_values;
-    /* Sinks of sliding layers and of full ones alone, and the kv heads of sliding layers, whose
-     * other sizes must be those of full layers.  0: as the other layers. */
+    /* Sinks of sliding layers and of full ones alone, and the heads of sliding layers, whose widths
+     * must be those of full layers.  0: as the other layers. */
     bool sliding_sinks, full_sinks;
     size_t sliding_kv_heads, sliding_heads, sliding_head_dim, sliding_value_head_dim;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
@@ -189,6 +191,8 @@ struct attn_hf_config {
      * (num_rope_layers entries), a list of bases (num_rope_thetas entries, 0 where a layer does not
      * rotate) or a no_rope_period: then all rotate but each no_rope_period-th. */
     bool rope_by_type, partial_by_type; /* partial: the share of `rope` holds for both */
+    size_t num_partials;                /* entries of a list of the share of each layer, one for all
+                                           layers of a type */
     size_t rope_layers;                 /* enum attn_rope_layers */
     size_t vocabulary;                  /* of chatglm */
     size_t position_type; /* enum attn_position_type, of rows that have a key for it */
@@ -259,6 +263,9 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers, from `min` on -> 1 + the last */
     ATTN_CONFIG_PERIOD,        /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_PARTIALS,      /* list of numbers in [min, max] -> its length */
+    ATTN_CONFIG_SCALED_TYPES,  /* list of the types of layers with RoPE's scaling: full ones alone
+                                  -> true; empty, all -> false */
     ATTN_CONFIG_ROPE_THETAS,   /* list of numbers in [min, max], 0: does not rotate -> its length */
     ATTN_CONFIG_LAYER_HEADS,   /* list of integers in [min, max] -> its length */
     ATTN_CONFIG_WINDOWS,       /* list of even integers in [min, max] -> its length; or one of them,

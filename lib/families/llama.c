@@ -54,6 +54,32 @@ ROW(mistral3_mistral, NESTED("mistral3", "mistral"), .tensors = attn_llama_tenso
     .keys = mixtral_keys, .unbiased = ATTN_PROJ_ALL,
     DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, .sliding_window = 4096, ROPE(10000)));
 
+/* ---- chameleon, moshi: llama with norms of each head; with windows and names of its own ------ */
+
+ROW(chameleon, DECODER("chameleon"),
+    TENSORS(LLAMA_MAPS, NORMS, TENSOR(SELF_ATTN "q_norm.bias", Q, NORM_BIAS),
+            TENSOR(SELF_ATTN "k_norm.bias", K, NORM_BIAS)),
+    KEYS(DECODER_KEYS, ATTENTION_BIAS,
+         IGNORED("model_parallel_size swin_norm vocabulary_map vq_config")),
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_type = ATTN_NORM_LAYER, .norm_bias = true,
+             .norm_extent = ATTN_NORM_EACH_HEAD, .norm_eps = 1e-5, ROPE(10000)));
+
+/* The speech models of Kyutai; their decoders of codes within a step are not read. */
+#define MOSHI(type, window, base)                                                                 \
+    FAMILY(type), PREFIXES("decoder.model.", "model.", ""),                                       \
+        .unbiased = ATTN_PROJ_ALL,                                                                \
+        TENSORS(                                                                                  \
+            MAPS(SELF_ATTN, "q_proj.linear", "k_proj.linear", "v_proj.linear", "o_proj.linear")), \
+        .keys = moshi_keys, DEFAULTS(CAUSAL, SLIDES, .sliding_window = window, ROPE(base))
+static const struct attn_hf_key moshi_keys[] =
+    KEY_LIST(DECODER_SIZES, WINDOW, THETA, ROPE_OBJECTS,
+             IGNORED("audio_bos_token_id audio_encoder_config audio_pad_token_id "
+                     "audio_vocab_size codebook_vocab_size codec_config depth_decoder_config "
+                     "ffn_dim num_codebooks"));
+
+ROW(moshi, MOSHI("moshi", 3000, 10000));
+ROW(kyutai_speech_to_text, MOSHI("kyutai_speech_to_text", 375, 100000));
+
 /* ---- llama4: chunks and RoPE in three layers of four, scaled queries in the fourth ----------- */
 
 static const struct attn_hf_key llama4_keys[] =

@@ -256,6 +256,23 @@ static void describe_int8(struct finder *f)
     read_index(f, ".weight_g_idx");
 }
 
+static float signed_half_byte(uint8_t code) { return (float)((code & 15) ^ 8) - 8; }
+
+/* Int4Tensor of torchao: codes of four bits, the lower half of a byte first; a zero point is the
+ * number that code 0 stands for. */
+static void describe_int4(struct finder *f)
+{
+    struct attn_quantized *w = f->w;
+    w->bits = 4;
+    set_values(w, signed_half_byte);
+    check(f, &w->codes, "I8 U8", w->out, w->in / 2);
+    if (find(f, &w->scales, ".weight_scale") && w->scales.entry->ndim == 2)
+        set_groups(f, w->scales.entry->shape[0]);
+    need(f, &w->scales, ".weight_scale", FLOATS, w->groups, w->out);
+    need(f, &w->biases, ".weight_zero_point", FLOATS, w->groups, w->out);
+    w->scales_by_group = true;
+}
+
 /* FP4 of compressed-tensors and modelopt: codes of four bits.  NVFP4 has scales in E4M3 for 16
  * inputs, and one scale of all; MXFP4 powers of two for 32. */
 static void describe_fp4(struct finder *f)
@@ -484,12 +501,16 @@ static void describe(struct finder *f)
         describe_words(f);
     else if (says->method == ATTN_QUANT_MLX)
         describe_mlx(f);
+    else if (says->method == ATTN_QUANT_TORCHAO && strstr("I8 U8", dtype) != NULL &&
+             f->w->in % 2 == 0 && second(&f->w->codes) == f->w->in / 2)
+        describe_int4(f);
     else if (says->method == ATTN_QUANT_TORCHAO &&
              (strstr("F8_E4M3 I8", dtype) == NULL || second(&f->w->codes) != f->w->in))
-        FAIL(f, ATTN_UNSUPPORTED, f->w->codes.entry->name,
-             "tensor '%.96s' has torchao's codes of four bits, which are not read: convert the "
-             "weights to bf16",
-             f->w->codes.entry->name);
+        FAIL(
+            f, ATTN_UNSUPPORTED, f->w->codes.entry->name,
+            "tensor '%.96s' has torchao's codes in the order of a device, which are not read: save "
+            "them with int4_packing_format plain, or convert the weights to bf16",
+            f->w->codes.entry->name);
     else if (strcmp(dtype, "F8_E4M3") == 0)
         describe_fp8(f);
     else if (strcmp(dtype, "I8") == 0)

@@ -181,8 +181,9 @@ static bool resolve_type(struct attn_rope_spec *out, struct attn_resolution *r,
     return true;
 }
 
-bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
-                       const struct attn_hf_rope *rope, size_t head_dim)
+/* *out = RoPE of heads of width head_dim by `rope`. */
+static bool rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
+                         const struct attn_hf_rope *rope, size_t head_dim)
 {
     *out = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
     if (rope->theta == 0 && (rope->type == ATTN_ROPE_NONE || r->config->hf.rope_optional))
@@ -214,4 +215,51 @@ bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
             out->theta *= pow(rope->alpha, (double)head_dim / (double)(head_dim - 2));
     }
     return resolve_type(out, r, rope) && attn_resolved(r, attn_rope_check(out, head_dim, r->error));
+}
+
+/* ---- By type of layer ---- */
+
+/* Gives the two types of layers the shares that a list says of each layer. */
+static bool resolve_partials(struct attn_hf_rope *full, struct attn_hf_rope *sliding,
+                             struct attn_resolution *r)
+{
+    const struct attn_config *config = r->config;
+    double shares[2] = {0, 0};
+    for (size_t i = 0; config->hf.num_partials != 0 && i < config->num_layers; i++) {
+        double *share = &shares[config->types[i] == ATTN_LAYER_SLIDING];
+        if (*share != 0 && *share != config->partials[i])
+            return attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, num_partials),
+                                   " of layers of one type differ: write one share for all of "
+                                   "them");
+        *share = config->partials[i];
+    }
+    if (shares[0] != 0)
+        full->partial_rotary_factor = shares[0];
+    if (shares[1] != 0)
+        sliding->partial_rotary_factor = shares[1];
+    return true;
+}
+
+bool attn_resolve_rope(struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    struct attn_hf_rope full = hf->rope, sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
+    const bool named = attn_hf_key_for_field(r->config->family->keys, HF_FIELD(position_type));
+    const bool rotates = (!hf->alibi || !hf->alibi_replaces_rope) &&
+                         (!named || hf->position_type == ATTN_POSITION_ROTARY);
+    bool resolved = true;
+    if (sliding.theta == 0)
+        sliding.theta = hf->rope.theta;
+    if (hf->partial_by_type)
+        sliding.partial_rotary_factor = hf->rope.partial_rotary_factor;
+    if (!resolve_partials(&full, &sliding, r))
+        return false;
+    for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
+        struct attn_layer_spec *spec = &r->config->specs[type];
+        const size_t latent = spec->mla.rope_head_dim;
+        if (rotates)
+            resolved = rope_from_hf(&spec->rope, r, type == ATTN_LAYER_SLIDING ? &sliding : &full,
+                                    latent != 0 ? latent : spec->head_dim);
+    }
+    return resolved;
 }

@@ -43,7 +43,11 @@
         ATTN_STACKS(row, speech_to_text), ATTN_STACKS(row, moonshine), ATTN_STACKS(row, speecht5), \
         ATTN_STACKS(row, t5gemma), row(vision_decoder), row(vision_cross), row(musicgen_decoder),  \
         row(musicgen_cross), row(musicgen_melody), row(blip_text), row(blip_vision),               \
-        row(blip_cross), row(mllama_decoder), row(mllama_cross), row(paligemma)
+        row(blip_cross), row(mllama_decoder), row(mllama_cross), row(paligemma),                   \
+        ATTN_STACKS(row, led), row(led_global), ATTN_STACKS(row, seamless_m4t),                    \
+        ATTN_STACKS(row, seamless_m4t_v2), ATTN_STACKS(row, detr),                                 \
+        ATTN_STACKS(row, table_transformer), ATTN_STACKS(row, florence2_language),                 \
+        ATTN_STACKS(row, bigbird_pegasus), row(mimi_decoder), row(mimi_encoder)
 
 /* Every row, in the order of the table.  Of an architecture with several stacks the first row is
  * the default; mistral3_mistral comes before mistral3, since it is also meant where the text model
@@ -56,53 +60,55 @@
         row(xlm_roberta), row(camembert), row(electra), row(ernie), row(bert_generation),          \
         row(data2vec_text), row(layoutlm), row(markuplm), row(megatron_bert),                      \
         row(roberta_prelayernorm), row(roc_bert), row(splinter), row(xlm_roberta_xl),              \
-        row(big_bird), row(rembert), row(xmod), row(dpr), row(tapas), row(visual_bert),            \
-        row(longformer), row(longformer_global), row(layoutlmv3), row(esm), row(roformer),         \
-        row(jina_embeddings_v3), row(nomic_bert), row(albert), row(mpnet), row(xlm),               \
-        row(flaubert), row(vit), row(ast), row(deit), row(dinov2), row(dinov2_with_registers),     \
-        row(dpt), row(ijepa), row(vit_mae), row(vit_msn), row(vivit), row(yolos),                  \
-        row(vitpose_backbone), row(vilt), row(videomae), row(beit), row(data2vec_vision),          \
-        row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder),    \
-        row(bart_encoder), row(bart_cross), row(mbart_decoder), row(mbart_encoder),                \
-        row(mbart_cross), row(whisper_decoder), row(whisper_encoder), row(whisper_cross),          \
-        ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio), row(hubert), row(sew),     \
-        row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert),       \
-        row(modernbert_decoder), row(openai_privacy_filter), row(deberta), row(deberta_v2),        \
-        row(clip_text), row(clip_vision), row(clip_text_model), row(clip_vision_model),            \
-        row(chinese_clip_text), row(chinese_clip_vision), row(altclip_text), row(altclip_vision),  \
-        row(clipseg_text), row(clipseg_vision), row(metaclip_2_text), row(metaclip_2_vision),      \
-        row(xclip_text), row(xclip_vision), row(clap_text), row(align_text), row(owlvit_text),     \
-        row(owlvit_vision), row(owlv2_text), row(owlv2_vision), row(siglip_text),                  \
-        row(siglip_vision), row(siglip_text_model), row(siglip_vision_model), row(siglip2_text),   \
-        row(siglip2_vision), row(siglip2_text_model), row(siglip2_vision_model), row(mpt),         \
-        row(gpt_neo), row(codegen), row(gpt_bigcode), row(biogpt), row(xglm), row(dbrx),           \
-        row(mixtral), row(ministral3), row(ministral), row(mistral3_mistral), row(mistral3),       \
-        row(mistral3_mistral4), row(mistral4), row(llama4), row(llama4_text), row(eurobert),       \
-        row(qwen2_moe), row(qwen3_moe), row(phi3_v), row(phi4_multimodal), row(qwen2_vl),          \
-        row(qwen2_vl_text), row(qwen2_5_vl), row(qwen2_5_vl_text), row(qwen2_5_omni_text),         \
-        row(qwen3_omni_moe_text), row(qwen3_vl), row(qwen3_vl_text), row(qwen3_vl_moe),            \
-        row(qwen3_vl_moe_text), row(qwen3_next), row(qwen3_5), row(qwen3_5_text),                  \
-        row(qwen3_5_moe), row(qwen3_5_moe_text), row(gemma), row(vaultgemma), row(gemma3),         \
-        row(gemma3_text), row(gemma3n), row(gemma3n_text), row(gemma4), row(gemma4_text),          \
-        row(gemma4_unified), row(gemma4_unified_text), row(granite), row(granitemoe),              \
-        row(granitemoeshared), row(granite_swa), row(granitemoe_swa), row(hyperclovax),            \
-        row(arcee), row(jais2), row(aria_text), row(emu3_text_model), row(minicpm), row(xverse),   \
-        row(orion), row(deepseek), row(csm), row(bailing_moe), row(bailing_moe_v2), row(hy_v3),    \
-        row(solar_open), row(apertus), row(cwm), row(phimoe), row(dots1), row(mellum),             \
-        row(laguna), row(afmoe), row(muse_glimmer), row(muse_glimmer_text), row(smollm3),          \
-        row(starcoder2), row(stablelm), row(glm), row(glm4), row(glm4v), row(glm4v_text),          \
-        row(glm4_moe), row(glm4v_moe), row(glm4v_moe_text), row(glm_ocr), row(glm_ocr_text),       \
-        row(glm_image), row(glm_image_text), row(minimax_m2), row(helium), row(seed_oss),          \
-        row(diffllama), row(doge), row(mimo), row(mimo_v2_flash), row(hunyuan_v1_dense),           \
-        row(hunyuan_v1_moe), row(ernie4_5), row(ernie4_5_moe), row(ernie4_5_vl_moe),               \
-        row(ernie4_5_vl_moe_text), row(paddleocr_vl), row(paddleocr_vl_text), row(internlm2),      \
-        row(olmo2), row(flex_olmo), row(olmoe), row(olmo), row(olmo3), row(exaone4),               \
-        row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe), row(persimmon),              \
-        row(nemotron), row(nanochat), row(bitnet), row(exaone), row(baichuan), row(qwen),          \
-        row(chatglm), row(nemotron_h), row(nemotron_nas), row(recurrent_gemma), row(minimax),      \
-        row(minimax_text_01), row(minimax_m1), row(granitemoehybrid), row(falcon_h1), row(jamba),  \
-        row(bamba), row(lfm2), row(lfm2_moe), row(olmo_hybrid), row(deepseek_v2),                  \
-        row(deepseek_v3), row(kimi_k2), row(kimi_linear), row(axk1), row(youtu),                   \
+        row(big_bird), row(rembert), row(xmod), row(dpr), row(mobilebert), row(tapas),             \
+        row(visual_bert), row(longformer), row(longformer_global), row(layoutlmv3), row(esm),      \
+        row(roformer), row(jina_embeddings_v3), row(nomic_bert), row(albert), row(mpnet),          \
+        row(xlm), row(flaubert), row(vit), row(ast), row(deit), row(dinov2),                       \
+        row(dinov2_with_registers), row(dpt), row(ijepa), row(vit_mae), row(vit_msn), row(vivit),  \
+        row(yolos), row(vitpose_backbone), row(vilt), row(videomae), row(beit),                    \
+        row(data2vec_vision), row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), \
+        row(bart_decoder), row(bart_encoder), row(bart_cross), row(mbart_decoder),                 \
+        row(mbart_encoder), row(mbart_cross), row(whisper_decoder), row(whisper_encoder),          \
+        row(whisper_cross), ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio),        \
+        row(hubert), row(sew), row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), \
+        row(modernbert), row(modernbert_decoder), row(openai_privacy_filter), row(deberta),        \
+        row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),                   \
+        row(clip_vision_model), row(chinese_clip_text), row(chinese_clip_vision),                  \
+        row(altclip_text), row(altclip_vision), row(clipseg_text), row(clipseg_vision),            \
+        row(metaclip_2_text), row(metaclip_2_vision), row(xclip_text), row(xclip_vision),          \
+        row(clap_text), row(align_text), row(owlvit_text), row(owlvit_vision), row(owlv2_text),    \
+        row(owlv2_vision), row(siglip_text), row(siglip_vision), row(siglip_text_model),           \
+        row(siglip_vision_model), row(siglip2_text), row(siglip2_vision), row(siglip2_text_model), \
+        row(siglip2_vision_model), row(idefics3_vision), row(smolvlm_vision),                      \
+        row(internvl_vision), row(mpt), row(gpt_neo), row(codegen), row(gpt_bigcode), row(biogpt), \
+        row(xglm), row(dbrx), row(mixtral), row(ministral3), row(ministral),                       \
+        row(mistral3_mistral), row(mistral3), row(mistral3_mistral4), row(mistral4),               \
+        row(chameleon), row(moshi), row(kyutai_speech_to_text), row(llama4), row(llama4_text),     \
+        row(eurobert), row(qwen2_moe), row(qwen3_moe), row(phi3_v), row(phi4_multimodal),          \
+        row(qwen2_vl), row(qwen2_vl_text), row(qwen2_5_vl), row(qwen2_5_vl_text),                  \
+        row(qwen2_5_omni_text), row(qwen3_omni_moe_text), row(qwen3_vl), row(qwen3_vl_text),       \
+        row(qwen3_vl_moe), row(qwen3_vl_moe_text), row(qwen3_next), row(qwen3_5),                  \
+        row(qwen3_5_text), row(qwen3_5_moe), row(qwen3_5_moe_text), row(gemma), row(vaultgemma),   \
+        row(gemma3), row(gemma3_text), row(gemma3n), row(gemma3n_text), row(gemma4),               \
+        row(gemma4_text), row(gemma4_unified), row(gemma4_unified_text), row(granite),             \
+        row(granitemoe), row(granitemoeshared), row(granite_swa), row(granitemoe_swa),             \
+        row(hyperclovax), row(arcee), row(jais2), row(aria_text), row(emu3_text_model),            \
+        row(minicpm), row(xverse), row(orion), row(deepseek), row(csm), row(bailing_moe),          \
+        row(bailing_moe_v2), row(hy_v3), row(solar_open), row(apertus), row(cwm), row(phimoe),     \
+        row(dots1), row(mellum), row(laguna), row(step3p5), row(afmoe), row(muse_glimmer),         \
+        row(muse_glimmer_text), row(smollm3), row(starcoder2), row(stablelm), row(glm), row(glm4), \
+        row(glm4v), row(glm4v_text), row(glm4_moe), row(glm4v_moe), row(glm4v_moe_text),           \
+        row(glm_ocr), row(glm_ocr_text), row(glm_image), row(glm_image_text), row(minimax_m2),     \
+        row(helium), row(seed_oss), row(diffllama), row(doge), row(mimo), row(mimo_v2_flash),      \
+        row(hunyuan_v1_dense), row(hunyuan_v1_moe), row(ernie4_5), row(ernie4_5_moe),              \
+        row(ernie4_5_vl_moe), row(ernie4_5_vl_moe_text), row(paddleocr_vl),                        \
+        row(paddleocr_vl_text), row(internlm2), row(olmo2), row(flex_olmo), row(olmoe), row(olmo), \
+        row(olmo3), row(exaone4), row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe),    \
+        row(persimmon), row(nemotron), row(nanochat), row(bitnet), row(exaone), row(baichuan),     \
+        row(qwen), row(chatglm), row(nemotron_h), row(nemotron_nas), row(recurrent_gemma),         \
+        row(minimax), row(minimax_text_01), row(minimax_m1), row(granitemoehybrid),                \
+        row(falcon_h1), row(jamba), row(bamba), row(lfm2), row(lfm2_moe), row(olmo_hybrid),        \
+        row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(kimi_linear), row(axk1), row(youtu), \
         row(glm4_moe_lite), row(deepseek_v32), row(glm_moe_dsa), row(minicpm3), row(longcat_flash)
 
 #define ATTN_ROW(name) attn_family_##name

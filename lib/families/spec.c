@@ -338,6 +338,7 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
 static bool check_length(struct attn_resolution *r, const char *key, size_t count)
 {
     return count == 0 || count == r->config->num_layers ||
+           count == r->config->num_layers + r->config->hf.num_predict_layers ||
            attn_refuse_key(r, ATTN_MALFORMED, key, " has %zu entries for %zu layers", count,
                            r->config->num_layers);
 }
@@ -489,6 +490,7 @@ static bool resolve_rotating(struct attn_resolution *r)
     return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers) &&
            check_length(r, ATTN_KEY(r, num_layer_windows), hf->num_layer_windows) &&
            check_length(r, ATTN_KEY(r, num_rope_thetas), hf->num_rope_thetas) &&
+           check_length(r, ATTN_KEY(r, num_partials), hf->num_partials) &&
            check_length(r, ATTN_KEY(r, num_mlp_types), hf->num_mlp_types);
 }
 
@@ -543,29 +545,6 @@ static bool check_sharing(struct attn_resolution *r)
     return true;
 }
 
-static bool resolve_rope(struct attn_resolution *r)
-{
-    const struct attn_hf_config *hf = &r->config->hf;
-    struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
-    const bool named = attn_hf_key_for_field(r->config->family->keys, HF_FIELD(position_type));
-    const bool rotates = (!hf->alibi || !hf->alibi_replaces_rope) &&
-                         (!named || hf->position_type == ATTN_POSITION_ROTARY);
-    bool resolved = true;
-    if (sliding.theta == 0)
-        sliding.theta = hf->rope.theta;
-    if (hf->partial_by_type)
-        sliding.partial_rotary_factor = hf->rope.partial_rotary_factor;
-    for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
-        struct attn_layer_spec *spec = &r->config->specs[type];
-        const size_t latent = spec->mla.rope_head_dim;
-        if (rotates)
-            resolved =
-                attn_rope_from_hf(&spec->rope, r, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
-                                  latent != 0 ? latent : spec->head_dim);
-    }
-    return resolved;
-}
-
 /* W of the window that a configuration says. */
 static size_t window_of(const struct attn_hf_config *hf, size_t window)
 {
@@ -591,6 +570,8 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
         full->head_dim = full->value_head_dim = hf->global_head_dim;
     if (hf->keys_as_values && hf->num_global_kv_heads != 0)
         full->num_kv_heads = hf->num_global_kv_heads;
+    if (hf->sliding_heads != 0)
+        sliding->num_heads = hf->sliding_heads;
     if (hf->sliding_kv_heads != 0)
         sliding->num_kv_heads = hf->sliding_kv_heads;
     sliding->sinks = sliding->sinks || hf->sliding_sinks;
@@ -606,11 +587,11 @@ static bool check_sliding(struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
     const struct attn_layer_spec *full = &r->config->specs[ATTN_LAYER_FULL];
+    const struct attn_layer_spec *sliding = &r->config->specs[ATTN_LAYER_SLIDING];
     const struct {
         size_t size, of_full;
         const char *key;
     } same[] = {
-        {hf->sliding_heads, full->num_heads, ATTN_KEY(r, sliding_heads)},
         {hf->sliding_head_dim, full->head_dim, ATTN_KEY(r, sliding_head_dim)},
         {hf->sliding_value_head_dim, full->value_head_dim, ATTN_KEY(r, sliding_value_head_dim)},
     };
@@ -621,10 +602,10 @@ static bool check_sliding(struct attn_resolution *r)
                 " is %zu, in full layers it is %zu: layers that differ in it are "
                 "not supported",
                 same[i].size, same[i].of_full);
-    return hf->sliding_kv_heads == 0 || full->num_heads % hf->sliding_kv_heads == 0 ||
+    return sliding->num_heads % sliding->num_kv_heads == 0 ||
            attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, sliding_kv_heads),
-                           " is %zu, which does not divide %zu heads", hf->sliding_kv_heads,
-                           full->num_heads);
+                           " is %zu, which does not divide %zu heads", sliding->num_kv_heads,
+                           sliding->num_heads);
 }
 
 bool attn_resolve(struct attn_resolution *r)
@@ -654,7 +635,7 @@ bool attn_resolve(struct attn_resolution *r)
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
     return check_window(r) && check_sliding(r) && resolve_types(r) && resolve_stack(r) &&
-           check_layer_heads(r) && check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
+           check_layer_heads(r) && check_sharing(r) && resolve_rotating(r) && attn_resolve_rope(r);
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */

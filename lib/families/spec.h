@@ -24,11 +24,13 @@ json_t *attn_config_object(const json_t *object, const char *name);
 
 /* Which family reads a configuration, and the object in it that holds the settings, borrowed: a
  * nested one, or the configuration itself.  Of a type that is unknown it is the family of the text
- * model inside (text_config and the like). */
+ * model inside (text_config and the like); of a type that has no stack `vision` of its own, this
+ * stack is the model of images inside (vision_config). */
 struct attn_choice {
     const struct attn_family *family;
     json_t *settings;
-    bool is_wrapped; /* the text model is a part of a model of several */
+    bool is_wrapped; /* it is a part of a model of several */
+    bool is_vision;  /* that part is the model of images, not the text model */
 };
 
 /* The choice for a configuration and for `stack`; NULL is the one that `architectures` names, else
@@ -68,10 +70,9 @@ bool attn_resolve(struct attn_resolution *r);
 #define ATTN_KEY(r, field) attn_family_key_name((r)->config->family, HF_FIELD(field))
 const char *attn_family_key_name(const struct attn_family *family, size_t offset);
 
-/* *out = RoPE of heads of width head_dim by `rope`, that of r->config->hf or of its sliding layers.
+/* Gives each type of layers of r->config, whose other sizes are there, its RoPE.
  * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
-bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
-                       const struct attn_hf_rope *rope, size_t head_dim);
+bool attn_resolve_rope(struct attn_resolution *r);
 
 /* 0.1 m ln(factor) + 1, the gain by which yarn scales scores up. */
 double attn_yarn_gain(double factor, double m);

@@ -146,6 +146,143 @@ static const struct attn_hf_key whisper_decoder_keys[] =
 STACKS(whisper, "whisper", whisper, ATTN_PROJ_K);
 STACKS(speech_to_text, "speech_to_text", whisper, 0);
 
+/* The text model of Florence-2. */
+STACKS(florence2_language, "florence2_language", bart, 0);
+
+/* ---- led: bart with the encoder of longformer ------------------------------------------------ */
+
+#define LED(part, ...) \
+    FAMILY("led"), .stack = part, PREFIXES("led.", ""), DEFAULTS(ENCODER, __VA_ARGS__)
+#define LED_DECODER(path) TENSORS(MAPS(path, "q_proj", "k_proj", "v_proj", "out_proj"))
+#define LED_ENCODER(maps)                                                 \
+    TENSORS(MAPS("encoder." SELF_ATTN, "longformer_self_attn.query" maps, \
+                 "longformer_self_attn.key" maps, "longformer_self_attn.value" maps, "output"))
+#define LED_IGNORED                                                                          \
+    STACKS_IGNORED,                                                                          \
+        IGNORED("add_bias_logits add_final_layer_norm classif_dropout extra_pos_embeddings " \
+                "normalize_before normalize_embedding static_position_embeddings")
+static const struct attn_hf_key led_decoder_keys[] = KEY_LIST(
+    DECODER_STACK_SIZES, SIZE("max_decoder_position_embeddings", max_position, MAX_POSITION),
+    LED_IGNORED, IGNORED("attention_window max_encoder_position_embeddings"));
+static const struct attn_hf_key led_encoder_keys[] =
+    KEY_LIST(ENCODER_SIZES, SIZE("max_encoder_position_embeddings", max_position, MAX_POSITION),
+             FIELD("attention_window", WINDOWS, num_layer_windows, 2, MAX_POSITION), LED_IGNORED,
+             IGNORED("max_decoder_position_embeddings"));
+
+ROW(led_decoder, LED("decoder", .is_causal = true), LED_DECODER("decoder." SELF_ATTN),
+    .keys = led_decoder_keys);
+ROW(led_encoder, LED("encoder", SLIDES, .half_window = true, .sliding_window = 512),
+    LED_ENCODER(""), .keys = led_encoder_keys);
+ROW(led_cross, LED("cross", .is_cross = true), LED_DECODER("decoder.layers.*.encoder_attn."),
+    .keys = led_decoder_keys);
+ROW(led_global, LED("global", ), LED_ENCODER("_global"), .keys = led_encoder_keys);
+
+/* ---- bigbird_pegasus: pegasus with the encoder of big_bird ----------------------------------- */
+
+#define BIG_BIRD_PEGASUS(part, ...) \
+    DECODER("bigbird_pegasus"), .stack = part, DEFAULTS(.scale_attn_weights = true, __VA_ARGS__)
+#define BIG_BIRD_DECODER(path) TENSORS(MAPS(path, "q_proj", "k_proj", "v_proj", "out_proj"))
+#define BIG_BIRD_KEYS STACKS_IGNORED, POSITIONS, FLAG("use_bias", bias)
+static const struct attn_hf_key big_bird_decoder_keys[] = KEY_LIST(
+    DECODER_STACK_SIZES, BIG_BIRD_KEYS, IGNORED("attention_type block_size num_random_blocks"));
+
+ROW(bigbird_pegasus_decoder, BIG_BIRD_PEGASUS("decoder", .is_causal = true),
+    BIG_BIRD_DECODER("decoder." SELF_ATTN), .keys = big_bird_decoder_keys);
+ROW(bigbird_pegasus_encoder,
+    BIG_BIRD_PEGASUS("encoder", .attention_type = 2, .block_size = 64, .random_blocks = 3),
+    TENSORS(MAPS("encoder." SELF_ATTN, "self.query", "self.key", "self.value", "output")),
+    KEYS(ENCODER_SIZES, BIG_BIRD_KEYS,
+         NAME("attention_type", attention_type, "original_full block_sparse"),
+         SIZE("block_size", block_size, MAX_POSITION / 4096),
+         SIZE("num_random_blocks", random_blocks, 1024)));
+ROW(bigbird_pegasus_cross, BIG_BIRD_PEGASUS("cross", .is_cross = true),
+    BIG_BIRD_DECODER("decoder.layers.*.encoder_attn."), .keys = big_bird_decoder_keys);
+
+/* ---- mimi: frames of sound before and after they are codes ----------------------------------- */
+
+#define MIMI(part)                                                                             \
+    FAMILY("mimi"),                                                                            \
+        .stack = part, PREFIXES(""), .keys = mimi_keys,                                        \
+        TENSORS(MAPS(part "_transformer." SELF_ATTN, "q_proj", "k_proj", "v_proj", "o_proj")), \
+        DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, .sliding_window = 250, ROPE(10000))
+static const struct attn_hf_key mimi_keys[] = KEY_LIST(
+    DECODER_SIZES, ATTENTION_BIAS, WINDOW, THETA, ROPE_OBJECTS,
+    IGNORED("_frame_rate audio_channels codebook_dim codebook_size compress dilation_growth_rate "
+            "frame_rate kernel_size last_kernel_size layer_scale_initial_scale norm_eps "
+            "normalize num_filters num_quantizers num_residual_layers num_semantic_quantizers "
+            "pad_mode residual_kernel_size sampling_rate trim_right_ratio upsample_groups "
+            "upsampling_ratios use_causal_conv use_conv_shortcut use_streaming "
+            "vector_quantization_hidden_dimension"));
+
+ROW(mimi_decoder, MIMI("decoder"));
+ROW(mimi_encoder, MIMI("encoder"));
+
+/* ---- seamless_m4t: the text encoder and the text decoder ------------------------------------- */
+
+#define SEAMLESS(type, part, path, ...)                                        \
+    FAMILY(type), .stack = part, PREFIXES(""), DEFAULTS(ENCODER, __VA_ARGS__), \
+                  TENSORS(MAPS(path ".", "q_proj", "k_proj", "v_proj", "out_proj"))
+#define SEAMLESS_IGNORED                                                                           \
+    STACKS_IGNORED, POSITIONS,                                                                     \
+        IGNORED("adaptor_dropout adaptor_kernel_size adaptor_stride add_adapter "                  \
+                "char_vocab_size conv_depthwise_kernel_size feature_projection_input_dim "         \
+                "lang_embed_dim leaky_relu_slope left_max_position_embeddings "                    \
+                "max_source_positions num_adapter_layers num_conv_pos_embedding_groups "           \
+                "num_conv_pos_embeddings position_embeddings_type resblock_dilation_sizes "        \
+                "resblock_kernel_sizes right_max_position_embeddings rotary_embedding_base "       \
+                "sampling_rate speech_encoder_attention_heads speech_encoder_chunk_size "          \
+                "speech_encoder_dropout speech_encoder_hidden_act "                                \
+                "speech_encoder_intermediate_size speech_encoder_layerdrop "                       \
+                "speech_encoder_layers speech_encoder_left_chunk_num spkr_embed_dim "              \
+                "t2u_bos_token_id t2u_decoder_attention_heads t2u_decoder_ffn_dim "                \
+                "t2u_decoder_layers t2u_decoder_start_token_id t2u_encoder_attention_heads "       \
+                "t2u_encoder_ffn_dim t2u_encoder_layers t2u_eos_token_id "                         \
+                "t2u_max_new_tokens t2u_max_position_embeddings t2u_pad_token_id "                 \
+                "t2u_variance_pred_dropout t2u_variance_predictor_embed_dim "                      \
+                "t2u_variance_predictor_hidden_dim t2u_variance_predictor_kernel_size "            \
+                "t2u_vocab_size unit_embed_dim unit_hifi_gan_vocab_size upsample_initial_channel " \
+                "upsample_kernel_sizes upsample_rates var_pred_dropout "                           \
+                "variance_predictor_kernel_size vocoder_num_langs vocoder_num_spkrs "              \
+                "vocoder_offset")
+static const struct attn_hf_key seamless_encoder_keys[] = KEY_LIST(ENCODER_SIZES, SEAMLESS_IGNORED);
+static const struct attn_hf_key seamless_decoder_keys[] =
+    KEY_LIST(DECODER_STACK_SIZES, SEAMLESS_IGNORED);
+
+#define SEAMLESS_STACKS(row, type)                                                          \
+    ROW(row##_decoder,                                                                      \
+        SEAMLESS(type, "decoder", "text_decoder.layers.*.self_attn", .is_causal = true),    \
+        .keys = seamless_decoder_keys);                                                     \
+    ROW(row##_encoder, SEAMLESS(type, "encoder", "text_encoder.layers.*.self_attn", ),      \
+        .keys = seamless_encoder_keys);                                                     \
+    ROW(row##_cross,                                                                        \
+        SEAMLESS(type, "cross", "text_decoder.layers.*.cross_attention", .is_cross = true), \
+        .keys = seamless_decoder_keys)
+
+SEAMLESS_STACKS(seamless_m4t, "seamless_m4t");
+SEAMLESS_STACKS(seamless_m4t_v2, "seamless_m4t_v2");
+
+/* ---- detr: an encoder of patches, a decoder of objects, both of which see all ---------------- */
+
+/* Positions are added to the rows that queries and keys are made of, not to those of values. */
+#define DETR_IGNORED                                                                      \
+    STACKS_IGNORED,                                                                       \
+        IGNORED("auxiliary_loss backbone backbone_config backbone_kwargs bbox_cost "      \
+                "bbox_loss_coefficient class_cost dice_loss_coefficient dilation "        \
+                "eos_coefficient giou_cost giou_loss_coefficient init_xavier_std "        \
+                "mask_loss_coefficient max_position_embeddings num_channels num_queries " \
+                "position_embedding_type use_pretrained_backbone use_timm_backbone")
+static const struct attn_hf_key detr_encoder_keys[] = KEY_LIST(ENCODER_SIZES, DETR_IGNORED);
+static const struct attn_hf_key detr_decoder_keys[] = KEY_LIST(DECODER_STACK_SIZES, DETR_IGNORED);
+
+#define DETR(row, type)                                                            \
+    ROW(row##_decoder, DECODER(type), STACK("decoder", "decoder.layers.*.self", ), \
+        .keys = detr_decoder_keys);                                                \
+    ROW(row##_encoder, DECODER(type), ENCODER_STACK, .keys = detr_encoder_keys);   \
+    ROW(row##_cross, DECODER(type), CROSS_STACK, .keys = detr_decoder_keys)
+
+DETR(detr, "detr");
+DETR(table_transformer, "table-transformer");
+
 /* ---- speecht5: relative keys in the encoder, one table for all layers ------------------------ */
 
 #define SPEECHT5(path) FAMILY("speecht5"), PREFIXES("speecht5." path, path)

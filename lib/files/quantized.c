@@ -143,6 +143,17 @@ static void read_rows(struct decoder *p, float *out, const struct attn_stored *f
     }
 }
 
+/* Reads the numbers of the rows as scales lie: [groups][rows], or as read_rows does. */
+static void read_spread(struct decoder *p, float *out, const struct attn_stored *from,
+                        size_t rows_per_scale)
+{
+    const struct attn_quantized *w = p->w;
+    if (!w->scales_by_group)
+        read_rows(p, out, from, rows_per_scale);
+    for (size_t g = 0; g < w->groups && w->scales_by_group; g++)
+        read_numbers(p, out + g * p->rows, from, g * w->out + p->first, p->rows);
+}
+
 static void read_scales(struct decoder *p)
 {
     const struct attn_quantized *w = p->w;
@@ -154,11 +165,8 @@ static void read_scales(struct decoder *p)
             read_nested(p, first, count);
         else
             read_numbers(p, p->scales, &w->scales, first, count);
-    } else if (w->scales_by_group) {
-        for (size_t g = 0; g < w->groups; g++)
-            read_numbers(p, p->scales + g * p->rows, &w->scales, g * w->out + p->first, p->rows);
     } else
-        read_rows(p, p->scales, &w->scales, w->block_rows);
+        read_spread(p, p->scales, &w->scales, w->block_rows);
     for (size_t i = 0; i < count && w->scale_factor != 1; i++)
         p->scales[i] *= w->scale_factor;
     for (size_t i = 0; i < count && w->scale_divisor != 1; i++)
@@ -346,7 +354,7 @@ static enum attn_status decode_rows(float *out, const struct attn_quantized *w, 
     read_scales(&p);
     read_zeros(&p);
     if (p.biases != NULL)
-        read_rows(&p, p.biases, &w->biases, 1);
+        read_spread(&p, p.biases, &w->biases, 1);
     read_codes(&p);
     for (size_t r = 0; r < rows && p.status == ATTN_OK; r++) {
         decode_row(&p, out + r * w->in, r);

@@ -70,7 +70,7 @@ struct attn_quantized {
     enum attn_zero_order zero_order;
     unsigned zero_more;
 
-    struct attn_stored biases; /* [out][groups]; none: 0 */
+    struct attn_stored biases; /* [out][groups], or as scales_by_group; none: 0 */
 };
 
 /* out[i] = element first + i of the flattened weight, i < count.  Any thread.

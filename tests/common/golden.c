@@ -327,8 +327,10 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
         c->source = number(entry, "shared_kv_layer");
     c->hidden_states = floats(folder, inputs, "hidden_states");
     c->key_states = floats(folder, inputs, "encoder_hidden_states")
+                        ?: floats(folder, inputs, "key_hidden_states")
                         ?: floats(folder, inputs, "shared_kv_hidden_states");
-    c->value_states = floats(folder, inputs, "shared_kv_hidden_states");
+    c->value_states = floats(folder, inputs, "value_hidden_states")
+                          ?: floats(folder, inputs, "shared_kv_hidden_states");
     if (find(&view, folder, inputs, "encoder_hidden_states"))
         c->key_size = c->value_size = view.shape[2];
     if (find(&view, folder, inputs, "token_type_ids"))

@@ -155,6 +155,16 @@ def torchao(parts, weight):
             for end, part in parts.items()}, weight
 
 
+def int4(out, size, group=16):
+    """Int4Tensor of torchao: the lower nibble is the first, a zero point is the number of code 0."""
+    codes, groups = RANDOM.integers(-8, 8, (out, size)), size // group
+    scales = scales_of((groups, out))
+    zeros = RANDOM.normal(0, 0.1, (groups, out)).astype(np.float16)
+    parts = {"._weight_qdata": (codes[:, ::2] & 15 | codes[:, 1::2] << 4).astype(np.int8),
+             "._weight_scale": scales, "._weight_zero_point": zeros}
+    return parts, f32(codes) * f32(scales).T.repeat(group, 1) + f32(zeros).T.repeat(group, 1)
+
+
 def fp4(out, size, mx=False):
     """MXFP4, or NVFP4 of compressed-tensors; the lower nibble is the first."""
     group = 32 if mx else 16
@@ -301,6 +311,8 @@ def main():
           lambda i, *s: torchao(*int8(*s, 8, ordered=False)))
     model("fbgemm_fp8", LLAMA, said("fbgemm_fp8", activation_scale_ub=1200.0),
           lambda i, out, size: fp8(out, size, (1, size)))
+    model("torchao_int4", LLAMA, said("torchao", quant_type={"default": {
+        "_type": "Int4WeightOnlyConfig", "_data": {"group_size": 16}}}), lambda i, *s: int4(*s))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 A layer is a namespace made by families.layer(): heads, kv_heads, head_dim, scale, causal, window,
 softcap, sinks, rope (a rule of rope.py or None), norm ("rms" or "layer"), norm_eps, alibi ("bloom",
 "falcon" or None), relative_key (BERT's kind or None), buckets (t5's relative positions or None),
-and `weights`, a dict by role of float64 arrays, every linear one as [in, out].
+and `weights`, a dict by role of float64 arrays, every linear one as [in, out].  A source is the
+rows that keys and values are made of, or a pair: those of keys, those of values.
 """
 import math
 
@@ -23,20 +24,21 @@ def linear(x, weights, role):
     return y + weights[role + ".bias"] if role + ".bias" in weights else y
 
 
-def normed(x, weight, layer):
+def normed(x, layer, role):
     if layer.norm == "layer":
         x = x - x.mean(-1, keepdims=True)
-    return weight * x / np.sqrt((x * x).mean(-1, keepdims=True) + layer.norm_eps)
+    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + layer.norm_eps)
+    return layer.weights[role] * x + layer.weights.get(role + "_bias", 0)
 
 
 def project(layer, x, source, positions):
     """Queries of x, keys and values of source, as the cache holds them: normed and turned."""
+    of_keys, of_values = source if isinstance(source, tuple) else (source, source)
     q = split_heads(linear(x, layer.weights, "q"), layer.heads)
-    k = split_heads(linear(source, layer.weights, "k"), layer.kv_heads)
-    v = split_heads(linear(source, layer.weights, "v"), layer.kv_heads)
+    k = split_heads(linear(of_keys, layer.weights, "k"), layer.kv_heads)
+    v = split_heads(linear(of_values, layer.weights, "v"), layer.kv_heads)
     if "q_norm" in layer.weights:
-        q = normed(q, layer.weights["q_norm"], layer)
-        k = normed(k, layer.weights["k_norm"], layer)
+        q, k = normed(q, layer, "q_norm"), normed(k, layer, "k_norm")
     if layer.rope:
         q, k = rope.rotate(layer.rope, q, positions), rope.rotate(layer.rope, k, positions)
     return q, k, v
@@ -133,12 +135,19 @@ def softmax(layer, values, seen):
     return powers / np.where(total > 0, total, 1)
 
 
-def attend(layer, q, k, v, first, mask):
+def gates(layer, x):
+    """[B,H,T,1]: what heads are multiplied by before the output projection."""
+    if "gate.weight" not in layer.weights:
+        return 1.0
+    return 1 / (1 + np.exp(-linear(x, layer.weights, "gate").swapaxes(1, 2)[..., None]))
+
+
+def attend(layer, q, k, v, first, mask, gate):
     """Queries from index `first` on, over all keys so far; the mask [B,S] marks real keys."""
     queries, keys = first + np.arange(q.shape[2]), np.arange(k.shape[2])
     seen = visible(layer, queries, keys, mask)
     weights = softmax(layer, scores(layer, q, k, queries, mask), seen[:, None])
-    mixed = weights @ np.repeat(v, layer.heads // layer.kv_heads, 1)
+    mixed = gate * (weights @ np.repeat(v, layer.heads // layer.kv_heads, 1))
     rows = mixed.swapaxes(1, 2).reshape(mixed.shape[0], mixed.shape[2], -1)
     out = linear(rows, layer.weights, "o")
     return np.where(seen.any(-1)[..., None], out, 0), weights, seen.any(-1)
@@ -147,7 +156,7 @@ def attend(layer, q, k, v, first, mask):
 def whole(layer, x, source, positions, mask):
     """All at once: output, attentions, keys, values, and which rows see a key at all."""
     q, k, v = project(layer, x, source, positions)
-    out, weights, rows = attend(layer, q, k, v, 0, mask)
+    out, weights, rows = attend(layer, q, k, v, 0, mask, gates(layer, x))
     return out, weights * rows[:, None, :, None], k, v, rows
 
 
@@ -159,6 +168,7 @@ def stepwise(layer, x, positions, mask, prefill):
         q, k, v = project(layer, x[:, part], x[:, part], positions[:, part])
         keys = k if keys is None else np.concatenate([keys, k], 2)
         values = v if values is None else np.concatenate([values, v], 2)
-        out.append(attend(layer, q, keys, values, start, mask[:, :end])[0])
+        gate = gates(layer, x[:, part])
+        out.append(attend(layer, q, keys, values, start, mask[:, :end], gate)[0])
         start = end
     return np.concatenate(out, 1)

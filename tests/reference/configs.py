@@ -183,6 +183,14 @@ def t5(width, heads, d_kv, buckets, distance):
                   n_positions=512, output_past=True, pad_token_id=0, decoder_start_token_id=0)
 
 
+def encoder_decoder(heads):
+    return {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": heads,
+            "decoder_attention_heads": heads, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8,
+            "is_encoder_decoder": True, "activation_function": "relu", "dropout": 0.1,
+            "attention_dropout": 0.0, "activation_dropout": 0.0, "encoder_layerdrop": 0.0,
+            "decoder_layerdrop": 0.0}
+
+
 def spec(own, decoy, where, **more):
     return {"config": own, "decoys": decoy, "source": where, **more}
 
@@ -499,4 +507,85 @@ CONFIGS = {
                        "encoder.layer.%d.mlp.gated_layers.weight"),
         published("jinaai/jina-bert-implementation", "modeling_bert.py"),
         notes="ALiBi less with the distance of keys on both sides, padding counted"),
+    "step3p5": spec(
+        config("step3p5", "Step3p5ForCausalLM", hidden_size=24, num_attention_heads=4, head_dim=8,
+               num_attention_groups=2, num_hidden_layers=2, num_nextn_predict_layers=1,
+               intermediate_size=8, max_position_embeddings=128, max_seq_len=128,
+               rms_norm_eps=1e-5, sliding_window=5, att_impl_type="GQA",
+               layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+               rope_theta=[5000000.0, 10000.0, 10000.0], partial_rotary_factors=[0.5, 1.0, 1.0],
+               rope_scaling={"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
+                             "high_freq_factor": 32.0, "original_max_position_embeddings": 32},
+               yarn_only_types=["full_attention"], use_rope_layers=[],
+               use_head_wise_attn_gate=True, zero_centered=True, moe_layers_enum="1",
+               attention_other_setting={"attention_type": "sliding_attention",
+                                        "num_attention_heads": 6, "num_attention_groups": 2,
+                                        "head_dim": 8, "true_head_dim": 8}),
+        llama_decoys(24), published("stepfun-ai/Step-3.5-Flash", "modeling_step3p5.py"),
+        notes="sliding layers have more query heads; a gate for each head; norms times 1 + w; "
+              "half of a head turns in full layers, whose scaling is llama3's"),
+    "chameleon": spec(
+        config("chameleon", "ChameleonForConditionalGeneration", hidden_size=24,
+               num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+               intermediate_size=8, hidden_act="silu", max_position_embeddings=4096,
+               rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None, attention_bias=False,
+               mlp_bias=False, swin_norm=False, vq_config={"embed_dim": 8}),
+        llama_decoys(24), model_files("chameleon", NEW),
+        notes="LayerNorm of q and k, weights and biases for each head"),
+    "moshi": spec(
+        config("moshi", "MoshiForConditionalGeneration", hidden_size=24, num_attention_heads=4,
+               head_dim=8, num_key_value_heads=2, num_hidden_layers=2, hidden_act="silu",
+               max_position_embeddings=3000, rms_norm_eps=1e-8, rope_theta=10000.0,
+               sliding_window=5, ffn_dim=16, num_codebooks=8, audio_vocab_size=32,
+               depth_decoder_config={"model_type": "moshi_depth"}),
+        {}, model_files("moshi", NEW), notes="window 5 in every layer"),
+    "mimi": spec(
+        config("mimi", "MimiModel", hidden_size=24, num_attention_heads=4, num_key_value_heads=4,
+               num_hidden_layers=2, intermediate_size=8, hidden_act="gelu",
+               max_position_embeddings=8000, norm_eps=1e-5, rope_theta=10000.0, sliding_window=5,
+               attention_bias=False, sampling_rate=24000, codebook_size=32, use_causal_conv=True),
+        {}, model_files("mimi", NEW), notes="both transformers are causal, with window 5"),
+    "mobilebert": spec(
+        config("mobilebert", "MobileBertForMaskedLM", hidden_size=40, intra_bottleneck_size=24,
+               num_attention_heads=4, num_hidden_layers=2, intermediate_size=8, hidden_act="relu",
+               max_position_embeddings=512, layer_norm_eps=1e-12, embedding_size=16,
+               use_bottleneck=True, use_bottleneck_attention=False,
+               key_query_shared_bottleneck=True, num_feedforward_networks=4, trigram_input=True,
+               normalization_type="no_norm", true_hidden_size=24, type_vocab_size=2),
+        {}, model_files("mobilebert", NEW),
+        notes="queries and keys of a bottleneck's rows, values of wider ones"),
+    "bigbird_pegasus": spec(
+        config("bigbird_pegasus", "BigBirdPegasusForConditionalGeneration", d_model=24,
+               **encoder_decoder(4), attention_type="block_sparse", block_size=64,
+               num_random_blocks=3, max_position_embeddings=4096, use_bias=False,
+               scale_embedding=True),
+        {}, model_files("bigbird_pegasus", NEW),
+        notes="full attention, as up to 704 tokens; no biases"),
+    "llava_vision": spec(
+        config("llava", "LlavaForConditionalGeneration", image_seq_length=16,
+               text_config={"model_type": "llama", "hidden_size": 16, "num_attention_heads": 2,
+                            "num_hidden_layers": 1},
+               vision_config={"model_type": "clip_vision_model", "hidden_size": 24,
+                              "intermediate_size": 8, "num_attention_heads": 4,
+                              "num_hidden_layers": 2, "image_size": 8, "patch_size": 2,
+                              "projection_dim": 16, "vocab_size": 16}),
+        {f"language_model.model.layers.0.self_attn.{role}_proj.weight": ("w", (16, 16))
+         for role in "qkvo"},
+        model_files("clip", NEW), notes="the model of images inside"),
+    "seamless_m4t": spec(
+        config("seamless_m4t", "SeamlessM4TForTextToText", hidden_size=24, **encoder_decoder(4),
+               max_position_embeddings=1024, speech_encoder_layers=2,
+               speech_encoder_attention_heads=4, position_embeddings_type="relative"),
+        {}, model_files("seamless_m4t", NEW), notes="the text encoder and the text decoder"),
+    "led": spec(
+        config("led", "LEDForConditionalGeneration", d_model=24, **encoder_decoder(4),
+               attention_window=[6, 4], max_encoder_position_embeddings=64,
+               max_decoder_position_embeddings=64),
+        {}, model_files("led", NEW), notes="half a window on each side in the encoder, whose "
+                                           "global tokens have maps of their own"),
+    "detr": spec(
+        config("detr", "DetrForObjectDetection", d_model=24, **encoder_decoder(4),
+               position_embedding_type="sine", num_queries=9, backbone="resnet50",
+               use_timm_backbone=True, num_channels=3),
+        {}, model_files("detr", NEW), notes="keys and values of different rows; not causal"),
 }

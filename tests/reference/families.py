@@ -20,7 +20,9 @@ NAMES = {
     "internlm2": {"at": "model.layers.%d.attention.", "qkv": "wqkv", "o": "wo"},
     "bailing_moe": {"at": "model.layers.%d.attention.", "qkv": "query_key_value", "o": "dense"},
     "modernbert-decoder": {**LLAMA, "at": "model.layers.%d.attn.", "o": "Wo"},
-    "openai_privacy_filter": LLAMA,
+    "openai_privacy_filter": LLAMA, "step3p5": LLAMA, "chameleon": LLAMA,
+    "moshi": {"at": "decoder." + LLAMA["at"], **{role: LLAMA[role] + ".linear" for role in "qkvo"}},
+    "mobilebert": {**BERT, "at": "mobilebert.encoder.layer.%d.attention."},
     "videomae": {"at": "videomae.encoder.layer.%d.attention.", "q": "attention.query",
                  "k": "attention.key", "v": "attention.value", "o": "output.dense"},
     "exaone": {**LLAMA, "at": "transformer.h.%d.attn.attention.", "o": "out_proj"},
@@ -48,6 +50,43 @@ COLUMNS = ("gpt2", "openai-gpt")  # whose weights are stored input-major
 T5_AT = {("encoder", "self_attention"): "encoder.block.%d.layer.0.SelfAttention.",
          ("decoder", "self_attention"): "decoder.block.%d.layer.0.SelfAttention.",
          ("decoder", "cross_attention"): "decoder.block.%d.layer.1.EncDecAttention."}
+BART = {**LLAMA, "o": "out_proj"}
+
+
+def stacks(encoder, decoder, cross):
+    """The names of an encoder-decoder whose modules have these paths."""
+    return {("encoder", "self_attention"): {**BART, "at": encoder},
+            ("decoder", "self_attention"): {**BART, "at": decoder},
+            ("decoder", "cross_attention"): {**BART, "at": cross}}
+
+
+def longformer(maps):
+    """The names of LED's encoder, or of its global tokens."""
+    own = {role: f"longformer_self_attn.{name}{maps}"
+           for role, name in (("q", "query"), ("k", "key"), ("v", "value"))}
+    return {"at": "led.encoder.layers.%d.self_attn.", "o": "output", **own}
+
+
+STACKED = {  # by (stack, kind)
+    "t5": {place: {"at": at, "q": "q", "k": "k", "v": "v", "o": "o"}
+           for place, at in T5_AT.items()},
+    "seamless_m4t": stacks("text_encoder.layers.%d.self_attn.", "text_decoder.layers.%d.self_attn.",
+                           "text_decoder.layers.%d.cross_attention."),
+    "detr": stacks("model.encoder.layers.%d.self_attn.", "model.decoder.layers.%d.self_attn.",
+                   "model.decoder.layers.%d.encoder_attn."),
+    "led": {**stacks("", "led.decoder.layers.%d.self_attn.",
+                     "led.decoder.layers.%d.encoder_attn."),
+            ("encoder", "self_attention"): longformer(""),
+            ("global", "self_attention"): longformer("_global")},
+    "bigbird_pegasus": {
+        **stacks("", "model.decoder.layers.%d.self_attn.", "model.decoder.layers.%d.encoder_attn."),
+        ("encoder", "self_attention"): {"at": "model.encoder.layers.%d.self_attn.", "o": "output",
+                                        "q": "self.query", "k": "self.key", "v": "self.value"}},
+    "llava": {("vision", "self_attention"):
+              {**BART, "at": "vision_tower.vision_model.encoder.layers.%d.self_attn."}},
+    "mimi": {(stack, "self_attention"): {**LLAMA, "at": stack + "_transformer.layers.%d.self_attn."}
+             for stack in ("decoder", "encoder")},
+}
 
 # What each family writes: biases of q, k, v and of o; a name stands for a key of the config and
 # its default.
@@ -61,9 +100,11 @@ BIASES = {
     "mimo": (True, False), "qwen": (True, False), "chatglm": (True, False),
     "bailing_moe": (True, False), "openai_privacy_filter": ("attention_bias", True),
     "videomae": (False, True),
+    "llava": (True, True), "mobilebert": (True, True), "bigbird_pegasus": ("use_bias", False),
+    "seamless_m4t": (True, True), "detr": (True, True), "led": (True, True),
 }
 ENCODERS = ("bert", "roberta", "distilbert", "videomae")
-BOTH_WAYS = (*ENCODERS, "openai_privacy_filter")
+BOTH_WAYS = (*ENCODERS, "llava", "mobilebert", "openai_privacy_filter", "detr")
 SINKS = ("gpt_oss", "openai_privacy_filter")
 
 
@@ -72,19 +113,31 @@ def first(config, *keys):
     return next((config[key] for key in keys if config.get(key) is not None), None)
 
 
-def shape(config):
-    """width, heads, kv_heads, head_dim, layers of a config."""
+def slides(config, index):
+    return config["layer_types"][index] == "sliding_attention"
+
+
+def shape(config, index=None):
+    """width, values (the width of what values are made of), heads, kv_heads, head_dim, layers of a
+    config; heads of layer `index`."""
     family = config["model_type"]
-    width = first(config, "hidden_size", "n_embd", "d_model", "dim")
-    heads = first(config, "num_attention_heads", "n_head", "num_heads", "n_heads")
-    layers = first(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    config = config["vision_config"] if family == "llava" else config
+    width = values = first(config, "hidden_size", "n_embd", "d_model", "dim")
+    width = config.get("intra_bottleneck_size", width)
+    heads = first(config, "num_attention_heads", "n_head", "num_heads", "n_heads",
+                  "encoder_attention_heads")
+    if family == "step3p5" and index is not None and slides(config, index):
+        heads = config["attention_other_setting"]["num_attention_heads"]
+    layers = first(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers",
+                   "encoder_layers")
     head_dim = first(config, "head_dim", "d_kv", "kv_channels") or width // heads
-    kv_heads = first(config, "num_key_value_heads", "multi_query_group_num") or heads
+    kv_heads = first(config, "num_key_value_heads", "multi_query_group_num",
+                     "num_attention_groups") or heads
     if family == "falcon":
         kv_heads = 1 if config["multi_query"] else heads
         if config["new_decoder_architecture"]:
             kv_heads = config["num_kv_heads"]
-    return Namespace(width=width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, layers=layers)
+    return Namespace(width=width, values=values, heads=heads, kv_heads=kv_heads, head_dim=head_dim, layers=layers)
 
 
 def biases(config):
@@ -113,9 +166,8 @@ def qkv_order(config):
 
 def parts(config, index, stack=None, kind="self_attention"):
     """role -> (tensor name, shape as stored) for one layer's attention."""
-    s, family = shape(config), config["model_type"]
-    names = {**LLAMA, "at": T5_AT[stack, kind], "q": "q", "k": "k", "v": "v", "o": "o"} \
-        if family == "t5" else NAMES[family]
+    s, family = shape(config, index), config["model_type"]
+    names = STACKED[family][stack, kind] if family in STACKED else NAMES[family]
     at = names["at"] % index
     q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
     rows = {"q": q, "k": kv, "v": kv, "qkv": q + 2 * kv, "o": s.width}
@@ -124,12 +176,14 @@ def parts(config, index, stack=None, kind="self_attention"):
     for role in ("q", "k", "v", "qkv", "o"):
         if role not in names:
             continue
-        size = (rows[role], q if role == "o" else s.width)
+        size = (rows[role], q if role == "o" else s.values if role == "v" else s.width)
         found[role + ".weight"] = at + names[role] + ".weight", \
             size[::-1] if family in COLUMNS else size
         if out_bias if role == "o" else qkv_bias:
             found[role + ".bias"] = at + names[role] + ".bias", (rows[role],)
-    if family in ("qwen3", "gemma3_text"):
+    if family == "step3p5":
+        found["gate.weight"] = at + "g_proj.weight", (s.heads, s.width)
+    if family in ("qwen3", "gemma3_text", "step3p5"):
         found["q_norm"] = at + "q_norm.weight", (s.head_dim,)
         found["k_norm"] = at + "k_norm.weight", (s.head_dim,)
     if family == "bailing_moe" and config["use_qk_norm"]:
@@ -137,6 +191,10 @@ def parts(config, index, stack=None, kind="self_attention"):
         found["k_norm"] = at + "key_layernorm.weight", (s.head_dim,)
     if family == "videomae":  # whose keys have no bias
         found["q.bias"], found["v.bias"] = ((at + f"attention.{n}_bias", (q,)) for n in "qv")
+    if family == "chameleon":
+        for role, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
+            found[role] = at + role + ".weight", (heads, s.head_dim)
+            found[role + "_bias"] = at + role + ".bias", (heads, s.head_dim)
     if family == "cohere" and config["use_qk_norm"]:
         found["q_norm"] = at + "q_norm.weight", (s.heads, s.head_dim)
         found["k_norm"] = at + "k_norm.weight", (s.kv_heads, s.head_dim)
@@ -182,18 +240,22 @@ def weights(config, tensors, named):
             found.update({"q" + suffix: q, "k" + suffix: k, "v" + suffix: v})
         else:
             found[role] = array
-    for role in ("q_norm", "k_norm"):
-        if config["model_type"] == "cohere" and role in found:
+    for role in ("q_norm", "k_norm", "q_norm_bias", "k_norm_bias"):
+        if config["model_type"] in ("cohere", "chameleon") and role in found:
             found[role] = found[role][:, None, :]
-        elif config["model_type"] == "gemma3_text":
+        elif config["model_type"] in ("gemma3_text", "step3p5") and role in found:
             found[role] = 1 + found[role]
     return found
 
 
-def window(config, index):
+def window(config, index, stack=None):
     """The sliding window of a layer, or None."""
     family, size = config["model_type"], config.get("sliding_window")
-    if family in ("mistral", "phi3"):
+    if family == "led":  # half of it on each side
+        return config["attention_window"][index] // 2 + 1 if stack == "encoder" else None
+    if family == "step3p5":
+        return size if slides(config, index) else None
+    if family in ("mistral", "phi3", "moshi", "mimi"):
         return size
     if family == "openai_privacy_filter":  # so many on each side
         return size + 1
@@ -210,9 +272,9 @@ def window(config, index):
     types = config.get("layer_types")
     if types:
         return size if types[index] == "sliding_attention" else None
-    slides = index % 2 == 0 if family in ("gemma2", "gpt_oss") \
+    sliding = index % 2 == 0 if family in ("gemma2", "gpt_oss") \
         else index >= config["max_window_layers"]
-    return size if slides else None
+    return size if sliding else None
 
 
 def rope_base(config, index):
@@ -222,6 +284,8 @@ def rope_base(config, index):
     if config["model_type"] == "modernbert-decoder":
         return config["local_rope_theta" if window(config, index) else "global_rope_theta"]
     base = config.get("rotary_emb_base", config.get("rope_theta", 10000.0))
+    if isinstance(base, list):
+        return base[index]
     return base * config.get("rope_ratio", 1)
 
 
@@ -236,14 +300,20 @@ def has_alibi(config):
 def rope_rule(config, index):
     """The rotary rule of a layer, for rope.py, or None."""
     family, s = config["model_type"], shape(config)
-    if family in ("bloom", "opt", "t5", "ctrl", *COLUMNS, *ENCODERS) or has_alibi(config):
+    stacked = family in STACKED and family != "mimi"
+    if stacked or family in ("bloom", "opt", "ctrl", "mobilebert", *COLUMNS, *ENCODERS) or \
+            has_alibi(config):
         return None
     fraction = {"phi": 0.5, "gpt_neox": 0.25, "chatglm": 0.5}.get(family, 1.0)
     fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
+    scaling = config.get("rope_scaling")
+    if family == "step3p5":
+        fraction = config["partial_rotary_factors"][index]
+        scaling = None if slides(config, index) else scaling
     return {"theta": rope_base(config, index),
             "dim": config.get("rotary_dim") or int(s.head_dim * fraction),
             "interleaved": family in ("gptj", "cohere", "chatglm", "openai_privacy_filter"),
-            "scaling": config.get("rope_scaling"),
+            "scaling": scaling,
             "max_positions": config.get("max_position_embeddings"),
             "original": config.get("original_max_position_embeddings")}
 
@@ -262,17 +332,18 @@ def scale(config, index):
 
 def layer(config, tensors, index, stack=None, kind="self_attention"):
     """One layer's attention, ready for attention.py."""
-    family, s = config["model_type"], shape(config)
-    both_ways = stack == "encoder" or config.get("use_bidirectional_attention", False)
+    family, s = config["model_type"], shape(config, index)
+    both_ways = (stack in ("encoder", "global") and family != "mimi") or config.get("use_bidirectional_attention", False)
     t5_self = family == "t5" and kind == "self_attention"
     return Namespace(
         heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim, scale=scale(config, index),
         causal=config.get("is_decoder", family not in BOTH_WAYS) and not both_ways and
         kind == "self_attention", relative_key=relative_key(config),
-        window=window(config, index), softcap=config.get("attn_logit_softcapping"),
+        window=window(config, index, stack), softcap=config.get("attn_logit_softcapping"),
         sinks=family in SINKS, rope=rope_rule(config, index),
-        norm="layer" if family == "cohere" else "rms",
-        norm_eps=first(config, "rms_norm_eps", "layer_norm_eps"),
+        norm="layer" if family in ("cohere", "chameleon") else "rms",
+        norm_eps=1e-5 if family == "chameleon" else first(config, "rms_norm_eps",
+                                                          "layer_norm_eps"),
         alibi=family if has_alibi(config) else None,
         buckets=(config["relative_attention_num_buckets"],
                  config["relative_attention_max_distance"], both_ways) if t5_self else None,

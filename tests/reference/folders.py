@@ -84,6 +84,33 @@ def t5_cases(n, long_n=None):
             case("cross_layer1_padded", 1, 7, 2, m=11, pad="right", **cross)]
 
 
+def stacked_cases(*encoders):
+    """Of an encoder-decoder, which has these stacks beside its decoder."""
+    decoder = {"stack": "decoder"}
+    cross = {"stack": "decoder", "kind": "cross_attention"}
+    return [case(f"{stack}_layer1", 1, 13, 2, stack=stack) for stack in encoders] + [
+        case("encoder_layer0_padded", 0, 12, 2, pad="right", stack="encoder"),
+        case("decoder_layer0", 0, 11, 2, 5, **decoder),
+        case("decoder_layer1_leftpad", 1, 12, 2, 7, pad="left", **decoder),
+        case("cross_layer1", 1, 9, 2, m=14, **cross),
+        case("cross_layer0_padded", 0, 7, 2, m=11, pad="right", **cross)]
+
+
+def detr_cases():
+    """Positions are added to what queries and keys are made of, not to what values are."""
+    cross = {"stack": "decoder", "kind": "cross_attention", "added": True}
+    return [case("encoder_layer0", 0, 12, 2, stack="encoder", added=True),
+            case("decoder_layer1", 1, 9, 2, stack="decoder", added=True),
+            case("cross_layer0", 0, 9, 2, m=14, **cross),
+            case("cross_layer1", 1, 7, 1, m=11, **cross)]
+
+
+def mimi_cases():
+    return [case("encoder_layer1", 1, 13, 2, 5, stack="encoder"),
+            case("decoder_layer0", 0, 12, 1, 1, stack="decoder"),
+            case("decoder_layer1_positions", 1, 9, 2, 4, stack="decoder", positions=(3, 21))]
+
+
 CASES = {
     "mistral": usual(), "mistral_full": usual()[:2],
     "qwen2": usual(), "qwen2_sliding": usual(layers=3), "qwen2_types": usual(layers=3)[:3],
@@ -110,6 +137,13 @@ CASES = {
     "openai_gpt": usual(rope=False), "ctrl": usual(rope=False),
     "bailing_moe": usual(), "modernbert_decoder": usual(), "videomae": plain_encoder(),
     "openai_privacy_filter": plain_encoder(15), "bert_alibi": plain_encoder(15),
+    "step3p5": usual(), "seamless_m4t": stacked_cases("encoder"),
+    "led": stacked_cases("encoder", "global"), "detr": detr_cases(),
+    "chameleon": usual(), "moshi": usual(), "mimi": mimi_cases(),
+    "mobilebert": [case("layer0", 0, 12, 2, added=True), case("layer1", 1, 15, added=True)],
+    "bigbird_pegasus": stacked_cases("encoder"),
+    "llava_vision": [case("layer0", 0, 12, 2, stack="vision"),
+                     case("layer1", 1, 17, stack="vision")],
 }
 
 
@@ -132,11 +166,17 @@ def make_positions(entry, mask):
     return np.where(mask, counted, 1)
 
 
-def make_inputs(entry, width, rng):
+def make_inputs(entry, size, rng):
     """The input tensors of a case."""
-    batch, n, m = entry["batch"], entry["n"], entry.get("m")
+    batch, n, m, width = entry["batch"], entry["n"], entry.get("m"), size.width
     found = {"hidden_states": rng.standard_normal((batch, n, width), np.float32)}
-    if m:
+    if "added" in entry:
+        values = rng.standard_normal((batch, m or n, size.values), np.float32)
+        keys = rng.standard_normal((batch, m or n, width), np.float32)
+        keys = keys if size.values != width else values + keys
+        found = {"hidden_states": found["hidden_states"] if m else keys,
+                 "key_hidden_states": keys, "value_hidden_states": values}
+    elif m:
         found["encoder_hidden_states"] = rng.standard_normal((batch, m, width), np.float32)
     mask = None
     if "pad" in entry:
@@ -154,7 +194,7 @@ def draw(role, size, rng):
     values = rng.standard_normal(size)
     if role in ("q_norm", "k_norm", "norm"):
         values = 1 + 0.25 * values
-    elif role.endswith(".bias") or role == "small":
+    elif role.endswith(("_bias", ".bias")) or role == "small":
         values = 0.3 * values
     elif role.endswith(".weight"):
         values = 1.3 * values / np.sqrt(max(size))
@@ -189,9 +229,10 @@ def base_tensors(folder, rng):
 def places(config):
     """(layer, stack, kind) of every attention in a model."""
     layers = range(families.shape(config).layers)
-    if config["model_type"] != "t5":
+    if config["model_type"] not in families.STACKED:
         return [(index, None, "self_attention") for index in layers]
-    return [(index, *place) for index in layers for place in families.T5_AT]
+    return [(index, *place) for index in layers
+            for place in families.STACKED[config["model_type"]]]
 
 
 def folder(seed, name, spec):

@@ -25,11 +25,14 @@ def run(layer, case, inputs):
     """Everything that a case's expected tensors hold, and the decode output if it has one."""
     x = inputs["hidden_states"].astype(np.float64)
     source, mask = x, inputs.get("padding_mask")
-    if case.get("kind") == "cross_attention":
+    if "value_hidden_states" in inputs:
+        source = tuple(inputs[name].astype(np.float64)
+                       for name in ("key_hidden_states", "value_hidden_states"))
+    elif case.get("kind") == "cross_attention":
         source = inputs["encoder_hidden_states"].astype(np.float64)
         mask = inputs.get("encoder_padding_mask")
     if mask is None:
-        mask = np.ones(source.shape[:2], bool)
+        mask = np.ones((source[0] if isinstance(source, tuple) else source).shape[:2], bool)
     positions = inputs.get("position_ids")
     if positions is None:
         positions = np.tile(np.arange(x.shape[1]), (x.shape[0], 1))
@@ -51,7 +54,7 @@ def layer_of(config, tensors, case):
 def expected_names(layer, case):
     """Encoders keep no cache; a case may say that its map is too large to store."""
     names = ["output"] if case.get("no_map") else ["output", "attentions"]
-    cached = layer.causal or case.get("kind") == "cross_attention"
+    cached = layer.causal or (case.get("kind") == "cross_attention" and "added" not in case)
     return names + ["key_cache", "value_cache"] if cached else names
 
 
@@ -63,7 +66,7 @@ def write_case(entry, store, config, tensors, rng):
     """The case's entry of cases.json; its tensors go to the store."""
     case_id = entry["id"]
     layer = layer_of(config, tensors, entry)
-    inputs = make_inputs(entry, families.shape(config).width, rng)
+    inputs = make_inputs(entry, families.shape(config), rng)
     got, rows = run(layer, entry, inputs)
     kept = {**inputs, **{name: got[name] for name in expected_names(layer, entry)}}
     if not rows.all():
@@ -88,6 +91,11 @@ def write_case(entry, store, config, tensors, rng):
     return shown
 
 
+def sizes(size):
+    return {"d_model": size.width, "num_heads": size.heads, "num_kv_heads": size.kv_heads,
+            "head_dim": size.head_dim, **({"vdim": size.values} if size.values != size.width else {})}
+
+
 def attention_names(folder):
     named = (families.parts(folder.config, case["layer"], case.get("stack"),
                             case.get("kind", "self_attention")) for case in folder.cases)
@@ -105,13 +113,15 @@ def write_folder(folder):
     store = {}
     cases = [write_case(case, store, folder.config, tensors, rng) for case in folder.cases]
     size = families.shape(folder.config)
+    by_type = {name: sizes(families.shape(folder.config, folder.config["layer_types"].index(name)))
+               for name in folder.config.get("layer_types", ())
+               if "attention_other_setting" in folder.config}
     files.write_tensors(path / "cases.safetensors", store)
     files.write_json(path / "cases.json", {
         "format": "golden-attention/1", "group": "reference", "name": folder.name,
         "family": folder.config["model_type"], "model": "model", "weights_dtype": folder.dtype,
         "compute": "float64 on the stored weights; rotary angles in float32",
-        "shape": {"d_model": size.width, "num_heads": size.heads, "num_kv_heads": size.kv_heads,
-                  "head_dim": size.head_dim},
+        "shape": sizes(size), **({"shapes": by_type} if by_type else {}),
         "tolerance": {"abs": 1e-5}, "attention_tensors": attention_names(folder),
         "seed": folder.seed, "source": folder.source, "notes": folder.notes, "cases": cases})
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -162,7 +172,7 @@ def readable(path):
     """Whether the folder holds a model of a family known here, whose weights are plain."""
     file = path / "model" / "config.json"
     config = files.read_json(file) if file.exists() else {}
-    return config.get("model_type") in (*families.NAMES, "t5") and \
+    return config.get("model_type") in (*families.NAMES, *families.STACKED) and \
         not {"quantization", "quantization_config"} & config.keys()
 
 

@@ -182,6 +182,7 @@ END_TEST
 /* Configurations of two layers; the closing braces are missing. */
 #define SIZES "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":2"
 #define DECODER(type) "{\"model_type\":\"" type "\"," SIZES
+#define STEP DECODER("step3p5") ",\"num_attention_groups\":2"
 #define NESTED(type, subtype) \
     "{\"model_type\":\"" type "\",\"text_config\":{\"model_type\":\"" subtype "\"," SIZES
 
@@ -335,6 +336,17 @@ static const struct {
      "rope_scaling"},
     {DECODER("gpt_oss") ",\"num_key_value_heads\":2,\"rope_parameters\":null}", ATTN_UNSUPPORTED,
      "rope_parameters"},
+    {STEP ",\"yarn_only_types\":[\"sliding_attention\"]}", ATTN_UNSUPPORTED, "yarn_only_types"},
+    {STEP ",\"partial_rotary_factors\":[0.5,1]}", ATTN_UNSUPPORTED, "partial_rotary_factors"},
+    {STEP ",\"partial_rotary_factors\":[0.5]}", ATTN_MALFORMED, "partial_rotary_factors"},
+    {STEP ",\"num_nextn_predict_layers\":2,\"rope_theta\":[1e4,1e4,1e4]}", ATTN_MALFORMED,
+     "rope_theta"},
+    {STEP ",\"attention_other_setting\":{\"head_dim\":64}}", ATTN_UNSUPPORTED,
+     "attention_other_setting.head_dim"},
+    {STEP ",\"attention_other_setting\":{\"num_attention_heads\":7}}", ATTN_MALFORMED,
+     "attention_other_setting.num_attention_groups"},
+    {STEP ",\"attention_other_setting\":{\"window\":4}}", ATTN_UNSUPPORTED, "window"},
+    {STEP ",\"use_head_wise_attn_gate\":false}", ATTN_UNSUPPORTED, "use_head_wise_attn_gate"},
     {DECODER("longformer") ",\"attention_window\":[4]}", ATTN_MALFORMED, "attention_window"},
     {DECODER("longformer") ",\"attention_window\":[4,0]}", ATTN_OUT_OF_RANGE, "attention_window"},
     {DECODER("longformer") ",\"attention_window\":[4,7]}", ATTN_OUT_OF_RANGE, "attention_window"},
@@ -413,6 +425,64 @@ START_TEST(test_config_refuses_by_name)
     ck_assert_msg(strcmp(error.param, refused[_i].param) == 0, "%s: param is '%s' (%s)",
                   refused[_i].text, error.param, error.message);
     ck_assert_msg(strstr(error.message, error.param) != NULL, "%s", error.message);
+}
+END_TEST
+
+/* The model of images inside another is read by a row of its own, if there is one. */
+START_TEST(test_config_of_a_model_of_images_inside_is_that_of_its_own_type)
+{
+#define IMAGES(type, own)                                                                      \
+    "{\"model_type\":\"" type "\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],"     \
+    "\"is_causal\":false,\"text_config\":{\"model_type\":\"gemma3_text\"},\"vision_config\":{" \
+    "\"num_attention_heads\":4,\"hidden_size\":32,\"num_hidden_layers\":3" own "}}"
+    static const char *const texts[] = {
+        IMAGES("gemma3", ",\"model_type\":\"siglip_vision_model\""),
+        IMAGES("paligemma", ",\"model_type\":\"siglip_vision_model\""),
+        IMAGES("idefics3", ",\"model_type\":\"idefics3_vision\""),
+        IMAGES("qwen2_vl", ""),
+        IMAGES("llava", ",\"model_type\":\"pixtral\""),
+        IMAGES("llava", ",\"model_type\":\"clip\""),
+    };
+    const struct attn_config_options options = {.stack = "vision"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct attn_error error = {0};
+        struct attn_config config;
+        const enum attn_status status =
+            attn_config_read(&config, &options, texts[i], strlen(texts[i]), &error);
+        ck_assert_msg(status == (i < 3 ? ATTN_OK : ATTN_UNSUPPORTED), "%s: %s", texts[i],
+                      error.message);
+        if (i >= 3) {
+            ck_assert_str_eq(error.param, "stack");
+            continue;
+        }
+        struct attn_layer_spec spec;
+        char prefix[ATTN_PREFIX_MAX];
+        attn_config_layer_spec(&spec, &config, 2);
+        ck_assert_uint_eq(config.num_layers, 3);
+        ck_assert_uint_eq(spec.num_heads, 4);
+        ck_assert(!spec.is_causal && attn_config_prefix(prefix, &config, 1));
+        ck_assert_str_eq(prefix, "vision_tower.vision_model.");
+    }
+}
+END_TEST
+
+/* MiniCPM-V: its version says which class the text model has, which the operator writes down. */
+START_TEST(test_config_of_minicpm_v_says_where_its_keys_go)
+{
+    struct attn_error error = {0};
+    struct attn_config config;
+    char prefix[ATTN_PREFIX_MAX] = "";
+    ck_assert_int_eq(read_config(&config, "{\"model_type\":\"minicpmv\",\"version\":2.6}", &error),
+                     ATTN_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.message, "put its keys into an llm_config"));
+    ck_assert_int_eq(read_config(&config,
+                                 "{\"model_type\":\"minicpmv\",\"llm_config\":{\"model_type\":"
+                                 "\"qwen2\",\"hidden_size\":64,\"num_attention_heads\":4,"
+                                 "\"num_key_value_heads\":2,\"num_hidden_layers\":2}}",
+                                 &error),
+                     ATTN_OK);
+    for (size_t i = 0; strcmp(prefix, "llm.model.") != 0; i++)
+        ck_assert(attn_config_prefix(prefix, &config, i));
 }
 END_TEST
 
@@ -600,5 +670,7 @@ void cases_of_config(Suite *suite)
     tcase_add_test(tcase, test_config_reads_full_layers_by_index);
     tcase_add_test(tcase, test_config_slides_where_its_family_says);
     tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
+    tcase_add_test(tcase, test_config_of_a_model_of_images_inside_is_that_of_its_own_type);
+    tcase_add_test(tcase, test_config_of_minicpm_v_says_where_its_keys_go);
     tcase_add_test(tcase, test_config_refuses_more_than_16_mebibytes);
 }

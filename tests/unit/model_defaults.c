@@ -3,7 +3,7 @@
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
  * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma, hybrids, and
  * from ministral on those that have no file in v4.55.4), of the code published with the checkpoints
- * of mimo, internlm2, kimi_k2, minicpm3 and eurobert (rope_theta), and of PyTorch's
+ * of mimo, internlm2, kimi_k2, minicpm3, step3p5 and eurobert (rope_theta), and of PyTorch's
  * documentation; none was taken from the rows of lib/families/.  They were held against stored
  * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
  * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
@@ -149,6 +149,22 @@ static const struct {
     {"mellum", NULL, NULL,
      "num_key_value_heads=4 head_dim=128 attention_bias=false rms_norm_eps=1e-6 "
      "sliding_window=1024 rope_theta=5e5"},
+    {"chameleon", NULL, NULL, "attention_bias=false rope_theta=10000"},
+    {"moshi", NULL, NULL, "sliding_window=3000 rope_theta=10000"},
+    {"kyutai_speech_to_text", NULL, NULL, "sliding_window=375 rope_theta=100000"},
+    {"mobilebert", NULL, NULL, "intra_bottleneck_size=128"},
+    {"bigbird_pegasus", NULL, "encoder", "block_size=64 num_random_blocks=3 use_bias=false"},
+#define MIMI "num_key_value_heads=8 attention_bias=false sliding_window=250 rope_theta=10000"
+    {"mimi", NULL, "decoder", MIMI},
+    {"mimi", NULL, "encoder", MIMI},
+#define TOWER_1152 "hidden_size=1152 num_attention_heads=16 num_hidden_layers=12"
+    {"idefics3_vision", NULL, NULL, TOWER_1152},
+    {"smolvlm_vision", NULL, NULL, TOWER_1152},
+    {"internvl_vision", NULL, NULL,
+     "hidden_size=1024 num_attention_heads=16 num_hidden_layers=24 attention_bias=false "
+     "use_qk_norm=false"},
+    {"step3p5", NULL, NULL,
+     "num_attention_groups=8 num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-5"},
     {"laguna", NULL, NULL,
      "num_key_value_heads=8 head_dim=128 rms_norm_eps=1e-6 sliding_window=512 rope_theta=5e5 "
      "partial_rotary_factor=0.5"},

@@ -1,6 +1,7 @@
 /* test_indexer.c: which keys an indexer and a dynamic mask choose, that choosing all of them
  * changes no bit, also where another layer chose, and what is refused. */
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "attn_state.h"
 #include "basics/random.h"
 #include "families/config.h"
+#include "golden.h"
 #include "scratch.h"
 #include "suites.h"
 
@@ -294,13 +296,14 @@ END_TEST
 /* ---- Layers that share the choice of an earlier one ------------------------------------------ */
 
 #define DSA_FOLDER "tests/golden/glm_moe_dsa/model"
-#define DSA(layers, members)                                                                  \
-    "{\"model_type\":\"glm_moe_dsa\",\"hidden_size\":32,\"num_attention_heads\":4,"           \
-    "\"num_key_value_heads\":4,\"num_hidden_layers\":" layers                                 \
-    ",\"kv_lora_rank\":12,\"q_lora_rank\":16,"                                                \
-    "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":8,\"v_head_dim\":10,\"index_n_heads\":6,"    \
-    "\"index_head_dim\":12,\"index_topk\":12,\"rope_parameters\":{\"rope_type\":\"default\"," \
-    "\"rope_theta\":1000000}" members "}"
+#define DSA(layers, members) DSA_OF(layers, "12", members)
+#define DSA_OF(layers, topk, members)                                                      \
+    "{\"model_type\":\"glm_moe_dsa\",\"hidden_size\":32,\"num_attention_heads\":4,"        \
+    "\"num_key_value_heads\":4,\"num_hidden_layers\":" layers                              \
+    ",\"kv_lora_rank\":12,\"q_lora_rank\":16,"                                             \
+    "\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":8,\"v_head_dim\":10,\"index_n_heads\":6," \
+    "\"index_head_dim\":12,\"index_topk\":" topk                                           \
+    ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":1000000}" members "}"
 
 /* The model of that folder; the indexer of layer 1 is given to a layer 9, which there is not. */
 static void write_shared(const char *path)
@@ -351,7 +354,7 @@ START_TEST(test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys)
                 ck_assert_int_eq(attn_attend(engine, model, layer, &args, &error),
                                  refused ? ATTN_UNSUPPORTED : ATTN_OK);
                 if (refused)
-                    ck_assert_msg(strstr(error.message, "an earlier layer") != NULL, "%s",
+                    ck_assert_msg(strstr(error.message, "attention_mask") != NULL, "%s",
                                   error.message);
                 else
                     ck_assert_mem_eq(output[i][layer], output[0][layer],
@@ -360,6 +363,87 @@ START_TEST(test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys)
         attn_model_close(model);
     }
     scratch_remove(path);
+}
+END_TEST
+
+/* The keys of a call that an indexer chose, as its masked scores say. */
+static void read_choice(uint8_t *mask, const struct golden_case *c)
+{
+    static const size_t first_head[] = {0};
+    float scores[16 * 16];
+    struct attn_model *model = open_shared(DSA_FOLDER, DSA_OF("2", "5", ""));
+    const struct attn_attend_args args = {
+        .batch = 1,
+        .queries = c->queries,
+        .hidden_states = c->hidden_states,
+        .outputs = {.attention_scores = scores,
+                    .stage = ATTN_STAGE_MASKED,
+                    .selection = {.heads = first_head, .num_heads = 1}}};
+    ck_assert_uint_le(c->queries, 16);
+    ck_assert_msg(attn_attend(engine, model, c->layer, &args, &error) == ATTN_OK, "%s",
+                  error.message);
+    for (size_t i = 0; i < c->queries * c->queries; i++)
+        mask[i] = isinf(scores[i]) ? 0 : 1;
+    attn_model_close(model);
+}
+
+/* Computes a case step by step, each with its row of the mask. */
+static void step_by_mask(float *output, const struct golden_case *c, const struct attn_model *model,
+                         const uint8_t *mask)
+{
+    struct attn_step step = {.rows = 1, .commit = true};
+    struct attn_step *const steps[] = {&step};
+    struct attn_cache_pool *pool;
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)1 << 20), ATTN_OK);
+    ck_assert_int_eq(attn_cache_new(&step.cache, pool, model, c->queries, &error), ATTN_OK);
+    for (; step.position < c->queries; step.position++) {
+        step.hidden_states = c->hidden_states + step.position * c->hidden;
+        step.modifiers.attention_mask = mask + step.position * c->queries;
+        step.outputs.output = output + step.position * c->hidden;
+        ck_assert_msg(attn_decode(engine, model, c->layer, steps, 1) == ATTN_OK &&
+                          step.error.status == ATTN_OK,
+                      "%s", step.error.message);
+    }
+    step.modifiers = (struct attn_modifiers){.attention_mask = mask, .tree = true};
+    step.position--; /* which keys of a cache were chosen, a tree does not say */
+    ck_assert_int_eq(attn_decode(engine, model, c->layer, steps, 1), ATTN_OK);
+    ck_assert_int_eq(step.error.status, ATTN_UNSUPPORTED);
+    attn_cache_free(step.cache);
+    attn_cache_pool_free(pool);
+}
+
+/* A layer without an indexer that is told which keys were chosen gives what Hugging Face's class
+ * gave of this layer with one; and the layer with one says which they are. */
+START_TEST(test_indexer_of_an_earlier_layer_says_its_keys_and_a_mask_brings_them)
+{
+    struct golden_set set;
+    uint8_t mask[16 * 16];
+    float output[2][16 * 32];
+    char path[SCRATCH_PATH];
+    const struct golden_case *c;
+    golden_load(&set);
+    for (c = set.cases; strcmp(c->name, "glm_moe_dsa/layer1") != 0; c++)
+        ck_assert_ptr_ne(c, set.cases + set.count - 1);
+    scratch_make(path);
+    write_shared(path);
+    read_choice(mask, c);
+    for (size_t i = 0; i < c->queries * c->queries; i++)
+        ck_assert_int_eq(mask[i], c->weights[i] > 0);
+    struct attn_model *model =
+        open_shared(path, DSA_OF("2", "5", ",\"indexer_types\":[\"full\",\"shared\"]"));
+    const struct attn_attend_args args = {.batch = 1,
+                                          .queries = c->queries,
+                                          .hidden_states = c->hidden_states,
+                                          .modifiers.attention_mask = mask,
+                                          .outputs.output = output[0]};
+    ck_assert_msg(attn_attend(engine, model, 1, &args, &error) == ATTN_OK, "%s", error.message);
+    step_by_mask(output[1], c, model, mask);
+    for (size_t way = 0; way < 2; way++)
+        for (size_t i = 0; i < c->queries * c->hidden; i++)
+            ck_assert_float_eq_tol(output[way][i], c->output[i], 1e-5f);
+    attn_model_close(model);
+    scratch_remove(path);
+    golden_free(&set);
 }
 END_TEST
 
@@ -537,6 +621,7 @@ Suite *suite_indexer(void)
     tcase_add_test(tests, test_indexer_without_latents_is_refused_by_name);
     tcase_add_test(tests, test_indexer_memory_is_enough_for_fewer_keys);
     tcase_add_test(tests, test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys);
+    tcase_add_test(tests, test_indexer_of_an_earlier_layer_says_its_keys_and_a_mask_brings_them);
     tcase_add_test(tests, test_indexer_of_a_layer_that_shares_is_refused_by_name);
     tcase_add_test(tests, test_indexer_layers_follow_from_a_schedule);
     tcase_add_test(tests, test_latents_of_kimi_linear_do_not_turn);
