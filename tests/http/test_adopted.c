@@ -47,7 +47,7 @@ static void list_arguments(const char *out[WORDS], char paths[8][80], const char
                                  "--durability", durability, "--sandbox",  sandbox};
     snprintf(paths[0], 80, "%s/%s", root, own);
     memcpy(out, first, sizeof first);
-    n = sizeof first / sizeof first[0];
+    n = COUNT(first);
     for (size_t i = 0; adopted[i] != '\0'; i++) {
         ck_assert_uint_lt(i, 7);
         snprintf(paths[i + 1], 80, "%s/%c", root, adopted[i]);

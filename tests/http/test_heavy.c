@@ -95,7 +95,7 @@ static bool waits_are_short(double *whole, struct long_call *call)
 #define MEAN_ROWS 256
 
 /* The weights ascend, so that ranking them takes longest. */
-START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
+TEST(decodes_are_answered_while_mean_weights_are_ranked)
 {
     struct long_call call = {.daemon = &served, .path = "/attend"};
     double whole;
@@ -110,9 +110,8 @@ START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
     ck_assert(waits_are_short(&whole, &call));
     serve_end();
 }
-END_TEST
 
-START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
+TEST(rows_of_32_sessions_of_4096_tokens_are_one_batch)
 {
     static const struct heavy usual = {32, 1, HEAVY_CONFIG(""), ""};
     struct long_call call;
@@ -123,7 +122,6 @@ START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
     ck_assert_double_eq(call_metric(&client, "attnd_decode_batch_size_count"), 1);
     serve_end();
 }
-END_TEST
 
 /* Whether the deadline passes before all is computed.  Items of the list that were not computed
  * have an error; the metric counts rows when they are computed. */
@@ -149,7 +147,7 @@ static bool is_stopped(const struct heavy *heavy, double deadline_ms)
 
 /* A deadline is a quarter of the time that the request takes without one, or less where the machine
  * has become less busy meanwhile. */
-START_TEST(test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline)
+TEST_EACH(heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline, NUM_HEAVIES)
 {
     const struct heavy *heavy = &heavies[_i];
     struct long_call call;
@@ -167,7 +165,6 @@ START_TEST(test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_th
     ck_assert_int_eq(step(&client, "h0", false), LONG_SESSION);
     serve_end();
 }
-END_TEST
 
 /* ---- Event threads --------------------------------------------------------------------------- */
 
@@ -203,7 +200,7 @@ static void post_chain(struct raw *raw)
     post_body(raw, &served, "/decode", "1.1", "", &body);
 }
 
-START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
+TEST(connections_are_served_while_many_steps_of_one_session_follow_one_another)
 {
     struct raw raw;
     serve(CHAIN_MODEL);
@@ -219,19 +216,5 @@ START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_on
     raw_close(&raw);
     serve_end();
 }
-END_TEST
 
-Suite *suite_heavy(void)
-{
-    Suite *suite = suite_create("heavy");
-    TCase *steps = suite_cases(suite, "heavy", NULL, NULL, 0);
-    tcase_add_loop_test(
-        steps, test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline, 0,
-        NUM_HEAVIES);
-    tcase_add_test(steps, test_decodes_are_answered_while_mean_weights_are_ranked);
-    tcase_add_test(steps, test_rows_of_32_sessions_of_4096_tokens_are_one_batch);
-    TCase *chains = suite_cases(suite, "chains", NULL, NULL, 0);
-    tcase_add_test(chains,
-                   test_connections_are_served_while_many_steps_of_one_session_follow_one_another);
-    return suite;
-}
+SUITE(heavy)

@@ -41,7 +41,7 @@ static const struct refusal {
     {429, "quota_exceeded", LARGE_BODIES, "/attend", "x", NARROW, "application/json"},
     {503, "out_of_memory", SMALL_MEMORY, "/attend", "x", KEY, "application/json"},
 };
-#define REFUSALS (sizeof refusals / sizeof refusals[0])
+#define REFUSALS COUNT(refusals)
 
 static char keys_path[SECRET_PATH];
 
@@ -136,23 +136,22 @@ static void expect_reasons(const struct refusal *refusal, size_t bytes, bool chu
     }
 }
 
-START_TEST(test_reason_of_a_refused_body_is_read_each_time)
+TEST_EACH(reason_of_a_refused_body_is_read_each_time, REFUSALS)
 {
     static const size_t sizes[] = {1 * MB, 8 * MB, 32 * MB};
     const struct refusal *refusal = &refusals[_i];
     begin(refusal->members);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         expect_reasons(refusal, sizes[i], false);
         expect_reasons(refusal, sizes[i], true);
     }
     ck_assert_double_eq(call_metric(&client, "attnd_in_flight_bytes"), 0);
     end();
 }
-END_TEST
 
 #define MOST_TAKEN (((size_t)1 << 30) + ((size_t)32 << 20)) /* with what the system buffers */
 
-START_TEST(test_refused_body_without_end_is_cut_off)
+TEST(refused_body_without_end_is_cut_off)
 {
     static const char zeros[PIECE];
     size_t taken = 0;
@@ -167,14 +166,13 @@ START_TEST(test_refused_body_without_end_is_cut_off)
     raw_close(&raw);
     end();
 }
-END_TEST
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
 #define PLACES 10
 
 /* Clients whose bodies were refused, and that neither send nor leave, take no place from others. */
-START_TEST(test_lingering_clients_take_no_place_from_others)
+TEST(lingering_clients_take_no_place_from_others)
 {
     struct raw lingering[PLACES], others[PLACES];
     begin("\"max_connections\":10,\"event_threads\":1,");
@@ -201,7 +199,6 @@ START_TEST(test_lingering_clients_take_no_place_from_others)
     client_open(&client, &served);
     end();
 }
-END_TEST
 
 /* ---- Clients that leave ---------------------------------------------------------------------- */
 
@@ -242,10 +239,10 @@ static void send_and_leave(const char *text)
     raw_close(&raw);
 }
 
-START_TEST(test_client_that_leaves_before_its_body_is_noticed_at_once)
+TEST(client_that_leaves_before_its_body_is_noticed_at_once)
 {
     begin("");
-    for (size_t form = 0; form < sizeof unfinished / sizeof unfinished[0]; form++) {
+    for (size_t form = 0; form < COUNT(unfinished); form++) {
         for (int i = 0; i < CLIENTS; i++)
             send_and_leave(unfinished[form]);
         double held = CLIENTS;
@@ -258,15 +255,5 @@ START_TEST(test_client_that_leaves_before_its_body_is_noticed_at_once)
     }
     end();
 }
-END_TEST
 
-Suite *suite_refusals(void)
-{
-    Suite *suite = suite_create("refusals");
-    TCase *tests = suite_cases(suite, "refusals", NULL, NULL, 0);
-    tcase_add_loop_test(tests, test_reason_of_a_refused_body_is_read_each_time, 0, REFUSALS);
-    tcase_add_test(tests, test_refused_body_without_end_is_cut_off);
-    tcase_add_test(tests, test_lingering_clients_take_no_place_from_others);
-    tcase_add_test(tests, test_client_that_leaves_before_its_body_is_noticed_at_once);
-    return suite;
-}
+SUITE(refusals)

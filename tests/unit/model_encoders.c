@@ -353,7 +353,9 @@ static const struct published published[] = {
      .head_dim = 64},
 };
 
-START_TEST(test_config_of_every_encoder_is_read_with_all_its_published_keys)
+CASE(encoders, NULL, NULL, 60)
+
+TEST_EACH(config_of_every_encoder_is_read_with_all_its_published_keys, COUNT(published))
 {
     const struct published *p = &published[_i];
     struct attn_error error = {0};
@@ -372,7 +374,6 @@ START_TEST(test_config_of_every_encoder_is_read_with_all_its_published_keys)
     ck_assert_int_eq(spec.is_cross, p->cross);
     ck_assert_int_eq(attn_layer_check(&spec, &error), ATTN_OK);
 }
-END_TEST
 
 /* ---- Keys that would change the mathematics -------------------------------------------------- */
 
@@ -447,7 +448,7 @@ static const struct {
      "rope_theta", ATTN_UNSUPPORTED},
 };
 
-START_TEST(test_config_of_encoder_refuses_what_changes_its_mathematics_by_name)
+TEST_EACH(config_of_encoder_refuses_what_changes_its_mathematics_by_name, COUNT(refused))
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -456,7 +457,6 @@ START_TEST(test_config_of_encoder_refuses_what_changes_its_mathematics_by_name)
                      refused[_i].status);
     ck_assert_str_eq(error.param, refused[_i].key);
 }
-END_TEST
 
 /* ---- What keys of newer encoders mean -------------------------------------------------------- */
 
@@ -472,7 +472,7 @@ static struct attn_layer_spec spec_of_text(const char *text)
     return spec;
 }
 
-START_TEST(test_config_of_encoder_positions_are_where_their_key_says)
+TEST(config_of_encoder_positions_are_where_their_key_says)
 {
     struct attn_layer_spec spec = spec_of_text(SMALL("esm") "\"vocab_size\":33}");
     ck_assert_int_eq(spec.rope.type, ATTN_ROPE_NONE);
@@ -491,9 +491,8 @@ START_TEST(test_config_of_encoder_positions_are_where_their_key_says)
     ck_assert_uint_eq(spec.rope.grid_prefix, 5);
     ck_assert(spec.q_bias && !spec.k_bias && spec.v_bias && spec.o_bias);
 }
-END_TEST
 
-START_TEST(test_config_of_encoder_biases_and_lengths_are_what_their_keys_say)
+TEST(config_of_encoder_biases_and_lengths_are_what_their_keys_say)
 {
     struct attn_layer_spec spec = spec_of_text(SMALL("beit") "\"vocab_size\":33}");
     ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
@@ -520,11 +519,10 @@ START_TEST(test_config_of_encoder_biases_and_lengths_are_what_their_keys_say)
                                             "\"has_spatial_attention_bias\":false}");
     ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
 }
-END_TEST
 
 /* ---- Biases, groups -------------------------------------------------------------------------- */
 
-START_TEST(test_config_of_vit_and_whisper_denies_single_biases)
+TEST(config_of_vit_and_whisper_denies_single_biases)
 {
     const char *vit = SMALL("vit") "\"qkv_bias\":false}";
     const char *whisper = "{\"model_type\":\"whisper\",\"d_model\":64,\"decoder_layers\":2,"
@@ -538,9 +536,8 @@ START_TEST(test_config_of_vit_and_whisper_denies_single_biases)
     ck_assert(config.specs[0].q_bias && !config.specs[0].k_bias && config.specs[0].v_bias);
     ck_assert(config.specs[0].o_bias);
 }
-END_TEST
 
-START_TEST(test_config_of_albert_divides_layers_among_groups)
+TEST(config_of_albert_divides_layers_among_groups)
 {
     static const size_t groups[] = {0, 0, 0, 1, 1};
     const char *text = "{\"model_type\":\"albert\",\"hidden_size\":64,\"num_attention_heads\":4,"
@@ -551,9 +548,8 @@ START_TEST(test_config_of_albert_divides_layers_among_groups)
     for (size_t i = 0; i < 5; i++)
         ck_assert_uint_eq(attn_config_tensor_index(&config, i), groups[i]);
 }
-END_TEST
 
-START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three)
+TEST(config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three)
 {
     const char *text = MODERNBERT REST;
     struct attn_error error;
@@ -575,9 +571,8 @@ START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_l
     attn_config_layer_spec(&spec, &config, 1);
     ck_assert_double_eq(spec.rope.theta, 10000);
 }
-END_TEST
 
-START_TEST(test_config_of_deberta_divides_scores_for_each_product)
+TEST(config_of_deberta_divides_scores_for_each_product)
 {
     const char *both = DEBERTA("\"p2c|c2p\"") "}", *one = DEBERTA("\"c2p\"") "}";
     struct attn_error error;
@@ -594,10 +589,9 @@ START_TEST(test_config_of_deberta_divides_scores_for_each_product)
     ck_assert_double_eq_tol(spec->scale, 1 / sqrt(64.0 * 2), 1e-15);
     ck_assert(spec->position_bias.content_to_position && !spec->position_bias.position_to_content);
 }
-END_TEST
 
 /* The table of a position bias, and its norm's weight and bias, count once. */
-START_TEST(test_model_counts_a_table_that_layers_share_once)
+TEST(model_counts_a_table_that_layers_share_once)
 {
     static const struct {
         const char *path, *stack;
@@ -606,7 +600,7 @@ START_TEST(test_model_counts_a_table_that_layers_share_once)
         {"tests/golden/mpnet/model", NULL},
         {"tests/golden/deberta_v2/model", NULL},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct attn_model *model =
             cases_open(cases[i].path, &(struct attn_model_options){.stack = cases[i].stack});
         const struct attn_layer_spec *s = attn_model_layer(model, 0);
@@ -623,9 +617,8 @@ START_TEST(test_model_counts_a_table_that_layers_share_once)
         attn_model_close(model);
     }
 }
-END_TEST
 
-START_TEST(test_model_of_shared_layers_keeps_their_weights_once)
+TEST(model_of_shared_layers_keeps_their_weights_once)
 {
     char path[SCRATCH_PATH];
     struct attn_model_info all, one;
@@ -647,24 +640,5 @@ START_TEST(test_model_of_shared_layers_keeps_their_weights_once)
     ck_assert_str_ne(all.fingerprint, one.fingerprint);
     attn_model_close(model);
 }
-END_TEST
 
-#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
-
-void cases_of_encoders(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "encoders", NULL, NULL, 60);
-    tcase_add_loop_test(tcase, test_config_of_every_encoder_is_read_with_all_its_published_keys, 0,
-                        COUNT(published));
-    tcase_add_loop_test(tcase, test_config_of_encoder_refuses_what_changes_its_mathematics_by_name,
-                        0, COUNT(refused));
-    tcase_add_test(tcase, test_config_of_encoder_positions_are_where_their_key_says);
-    tcase_add_test(tcase, test_config_of_encoder_biases_and_lengths_are_what_their_keys_say);
-    tcase_add_test(tcase, test_config_of_vit_and_whisper_denies_single_biases);
-    tcase_add_test(tcase, test_config_of_deberta_divides_scores_for_each_product);
-    tcase_add_test(tcase, test_config_of_albert_divides_layers_among_groups);
-    tcase_add_test(
-        tcase, test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three);
-    tcase_add_test(tcase, test_model_counts_a_table_that_layers_share_once);
-    tcase_add_test(tcase, test_model_of_shared_layers_keeps_their_weights_once);
-}
+CASES_OF(encoders)

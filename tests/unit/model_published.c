@@ -207,7 +207,9 @@ static const struct {
      27, 16, 192},
 };
 
-START_TEST(test_config_of_quantised_weights_says_their_blocks)
+CASE(published, NULL, NULL, 60)
+
+TEST(config_of_quantised_weights_says_their_blocks)
 {
     static const char text[] =
         "{" DEEPSEEK_V3 ",\"quantization_config\":{\"activation_scheme\":\"dynamic\","
@@ -219,9 +221,8 @@ START_TEST(test_config_of_quantised_weights_says_their_blocks)
     ck_assert_uint_eq(config.hf.quantization.block[0], 128);
     ck_assert_uint_eq(config.hf.quantization.block[1], 128);
 }
-END_TEST
 
-START_TEST(test_config_of_every_family_is_read_with_its_published_keys)
+TEST_EACH(config_of_every_family_is_read_with_its_published_keys, COUNT(published))
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -235,7 +236,6 @@ START_TEST(test_config_of_every_family_is_read_with_its_published_keys)
     ck_assert_uint_eq(spec.head_dim, published[_i].head_dim);
     ck_assert_int_eq(attn_layer_check(&spec, &error), ATTN_OK);
 }
-END_TEST
 
 /* ---- The files of tests/published/pinned --------------------------------------------------- */
 
@@ -274,7 +274,7 @@ static double member(const struct attn_layer_spec *s, const char *name)
         {"rope_dim", (double)s->rope.dim},
         {"rope_interleaved", s->rope.interleaved},
     };
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
+    for (size_t i = 0; i < COUNT(members); i++)
         if (strcmp(members[i].name, name) == 0)
             return members[i].value;
     return NAN;
@@ -321,7 +321,7 @@ static void expect_file(const char *file)
     json_decref(whole);
 }
 
-START_TEST(test_config_of_pinned_files_means_what_they_say)
+TEST(config_of_pinned_files_means_what_they_say)
 {
     struct dirent **names;
     size_t files = 0;
@@ -337,13 +337,5 @@ START_TEST(test_config_of_pinned_files_means_what_they_say)
     free(names);
     ck_assert_uint_ge(files, 51);
 }
-END_TEST
 
-void cases_of_published(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "published", NULL, NULL, 60);
-    tcase_add_test(tcase, test_config_of_quantised_weights_says_their_blocks);
-    tcase_add_loop_test(tcase, test_config_of_every_family_is_read_with_its_published_keys, 0,
-                        sizeof published / sizeof published[0]);
-    tcase_add_test(tcase, test_config_of_pinned_files_means_what_they_say);
-}
+CASES_OF(published)

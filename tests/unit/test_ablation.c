@@ -57,7 +57,7 @@ static const char *const configs[] = {
     "{\"hidden_size\":260,\"num_attention_heads\":9,\"head_dim\":45,\"alibi\":true}",
     "{\"hidden_size\":64,\"num_attention_heads\":1,\"num_key_value_heads\":1,\"head_dim\":64}",
 };
-#define CONFIGS (sizeof configs / sizeof configs[0])
+#define CONFIGS COUNT(configs)
 
 /* Rows [n] as the level multiplies them with weights of the dtype. */
 static void round_row(double *out, const float *x, size_t n, bool rounds_bf16)
@@ -130,7 +130,7 @@ START_TEST(test_ablation_is_the_norm_of_each_heads_share_of_the_output)
             return;
         open_random(configs[c / 4], dtypes[c % 4], 0);
         bool rounds = engine->kernels.bf16_rounds_rows;
-        for (size_t s = 0; s < sizeof shapes / sizeof shapes[0] - (c / 4 == 0); s++) {
+        for (size_t s = 0; s < COUNT(shapes) - (c / 4 == 0); s++) {
             size_t rows = shapes[s][0] * shapes[s][1];
             float *x = rng_floats(&rng, rows * layer->o.in, 2);
             check_share(x, shapes[s][0], shapes[s][1], rounds);

@@ -140,7 +140,9 @@ static void compare_with_oracle(struct problem *p, unsigned seed)
     free(want);
 }
 
-START_TEST(test_attention_equals_the_oracle_over_random_calls)
+CASE(core, setup, teardown, 120)
+
+TEST(attention_equals_the_oracle_over_random_calls)
 {
     const unsigned count = 400;
     for (unsigned seed = 1; seed <= count; seed++) {
@@ -152,9 +154,8 @@ START_TEST(test_attention_equals_the_oracle_over_random_calls)
     }
     printf("attention: %u random calls equal the oracle\n", count);
 }
-END_TEST
 
-START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights_and_scores)
+TEST(attention_output_alone_has_the_bits_it_has_beside_weights_and_scores)
 {
     struct rng r = rng_seeded(77);
     for (int i = 0; i < 40; i++) {
@@ -178,9 +179,8 @@ START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights_and_sc
         free_problem(&p);
     }
 }
-END_TEST
 
-START_TEST(test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity)
+TEST(attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity)
 {
     float q[2 * 4] = {1, 2, 3, 4, 5, 6, 7, 8}, k[3 * 4] = {0}, v[3 * 2] = {1, 2, 3, 4, 5, 6};
     float out[2 * 2], weights[2 * 3], lse[2];
@@ -207,9 +207,8 @@ START_TEST(test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infi
     ck_assert_float_eq_tol(out[2], 3, 1e-6f);
     ck_assert_float_eq_tol(lse[1], logf(2), 1e-6f);
 }
-END_TEST
 
-START_TEST(test_attention_later_keys_do_not_change_earlier_causal_rows)
+TEST(attention_later_keys_do_not_change_earlier_causal_rows)
 {
     struct rng r = rng_seeded(5);
     const size_t tokens = 150, d = 32;
@@ -241,11 +240,10 @@ START_TEST(test_attention_later_keys_do_not_change_earlier_causal_rows)
     free(first);
     free(second);
 }
-END_TEST
 
 #define REFUSED 16
 
-START_TEST(test_attention_refuses_wrong_values_by_name)
+TEST(attention_refuses_wrong_values_by_name)
 {
     float q[4] = {1, 2, 3, 4}, bias[1] = {NAN}, gate[1] = {INFINITY}, out[4];
     int64_t offset[1] = {INT64_MAX};
@@ -322,11 +320,10 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     q[2] = 1e20f;
     ck_assert_int_eq(attn_core(engine, &good, &error), ATTN_OUT_OF_RANGE);
 }
-END_TEST
 
 /* Hugging Face forbids a key by adding the lowest float32.  A row whose keys are all forbidden that
  * way shares its weight evenly. */
-START_TEST(test_attention_bias_of_the_lowest_float_is_not_minus_infinity)
+TEST(attention_bias_of_the_lowest_float_is_not_minus_infinity)
 {
     float q[2] = {-3e7f, 1}, k[4] = {1e7f, 0, 2e7f, 0}, v[2] = {1, 3}, out[1], lse[1], weights[2];
     float bias[2] = {-FLT_MAX, -FLT_MAX};
@@ -352,9 +349,8 @@ START_TEST(test_attention_bias_of_the_lowest_float_is_not_minus_infinity)
     run(&args);
     ck_assert_float_eq(out[0], 3);
 }
-END_TEST
 
-START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
+TEST(attention_largest_legal_magnitudes_stay_finite)
 {
     enum { D = ATTN_MAX_HEAD_DIM };
     float q[D], k[2 * D], v[2] = {1e15f, -1e15f}, out[1], lse[1], gate[1] = {1e15f};
@@ -383,11 +379,10 @@ START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
     ck_assert_int_eq(attn_core(engine, &args, &error), ATTN_OUT_OF_RANGE);
     ck_assert_str_eq(error.param, "scale");
 }
-END_TEST
 
 /* Keys are summed in splits of 4,096, by rows and by columns alike and wherever a row's keys
  * begin. */
-START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns)
+TEST(attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns)
 {
     enum { T = 40, S = 9000, H = 2, D = 16, DV = 24 };
     struct rng r = rng_seeded(31);
@@ -396,7 +391,7 @@ START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows
     float out[H * T * DV], beside[H * T * DV], lse[H * T];
     double want[H * T * DV], want_lse[H * T];
     const int64_t windows[] = {-1, 4100, 50};
-    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+    for (size_t w = 0; w < COUNT(windows); w++) {
         struct attn_core_args args = {
             .batch = 1,
             .queries = T,
@@ -428,10 +423,9 @@ START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows
     free(v);
     free(weights);
 }
-END_TEST
 
 /* So many rows that a task has several units, as many as scratch holds of such heads. */
-START_TEST(test_attention_over_the_widest_heads_is_near_the_oracle)
+TEST(attention_over_the_widest_heads_is_near_the_oracle)
 {
     enum { T = 1024, S = 16, H = 2, D = ATTN_MAX_HEAD_DIM };
     static const size_t widths[][2] = {{D, D}, {576, D}, {D, 768}, {576, 512}};
@@ -440,7 +434,7 @@ START_TEST(test_attention_over_the_widest_heads_is_near_the_oracle)
     float *q = rng_floats(&r, H * T * D, 0.3f), *k = rng_floats(&r, S * D, 0.3f);
     float *v = rng_floats(&r, S * D, 1), *out = malloc(sizeof *out * H * T * D);
     double *want = malloc(sizeof *want * H * T * D);
-    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+    for (size_t w = 0; w < COUNT(widths); w++) {
         struct attn_core_args args = {
             .batch = 1,
             .queries = T,
@@ -465,10 +459,9 @@ START_TEST(test_attention_over_the_widest_heads_is_near_the_oracle)
     free(out);
     free(want);
 }
-END_TEST
 
 /* With one token of few heads threads can share only the keys of a unit. */
-START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys)
+TEST(attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys)
 {
     enum { S = 13000, H = 40, D = 8, DV = 12 };
     static const size_t heads[] = {1, 5, 32, H};
@@ -516,9 +509,8 @@ START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_sha
     free(v);
     free(padding);
 }
-END_TEST
 
-START_TEST(test_attention_levels_agree_within_rounding)
+TEST(attention_levels_agree_within_rounding)
 {
     struct rng r = rng_seeded(11);
     struct problem p;
@@ -543,7 +535,6 @@ START_TEST(test_attention_levels_agree_within_rounding)
     free(got);
     free_problem(&p);
 }
-END_TEST
 
 /* ---- Spans ---- */
 
@@ -559,7 +550,7 @@ static void expect_span(const struct attn_mask_defaults *defaults, const uint8_t
 }
 
 /* Tiles outside of a span are not computed, so that windows and chunks save their cost. */
-START_TEST(test_attention_spans_end_where_windows_of_both_sides_and_chunks_do)
+TEST(attention_spans_end_where_windows_of_both_sides_and_chunks_do)
 {
     static const uint8_t padding[20] = {0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const struct attn_mask_defaults both = {.sliding_window = 3, .two_sided = true};
@@ -578,25 +569,5 @@ START_TEST(test_attention_spans_end_where_windows_of_both_sides_and_chunks_do)
     expect_span(&narrow, NULL, 12, 12, 13);
     expect_span(&narrow, NULL, 17, 16, 18);
 }
-END_TEST
 
-Suite *suite_attention(void)
-{
-    Suite *suite = suite_create("attention");
-    TCase *core = suite_cases(suite, "core", setup, teardown, 120);
-    tcase_add_test(core, test_attention_equals_the_oracle_over_random_calls);
-    tcase_add_test(core, test_attention_output_alone_has_the_bits_it_has_beside_weights_and_scores);
-    tcase_add_test(core, test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity);
-    tcase_add_test(core, test_attention_later_keys_do_not_change_earlier_causal_rows);
-    tcase_add_test(core, test_attention_refuses_wrong_values_by_name);
-    tcase_add_test(core, test_attention_bias_of_the_lowest_float_is_not_minus_infinity);
-    tcase_add_test(core, test_attention_largest_legal_magnitudes_stay_finite);
-    tcase_add_test(core, test_attention_over_the_widest_heads_is_near_the_oracle);
-    tcase_add_test(
-        core, test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns);
-    tcase_add_test(
-        core, test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys);
-    tcase_add_test(core, test_attention_levels_agree_within_rounding);
-    tcase_add_test(core, test_attention_spans_end_where_windows_of_both_sides_and_chunks_do);
-    return suite;
-}
+SUITE(attention)

@@ -147,7 +147,9 @@ static void check_random_layer(struct draw *d)
     attn_model_close(of);
 }
 
-START_TEST(test_cross_steps_of_random_layers_equal_the_oracle)
+CASE(cross, setup, teardown, 300)
+
+TEST(cross_steps_of_random_layers_equal_the_oracle)
 {
     size_t layers = 0;
     for (unsigned seed = 1; seed <= SEEDS; seed++) {
@@ -163,7 +165,6 @@ START_TEST(test_cross_steps_of_random_layers_equal_the_oracle)
     printf("cross: %zu random layers hold over caches of encoder rows\n", layers);
     ck_assert_uint_ge(layers, 20);
 }
-END_TEST
 
 static void step_of_row(float output[E], struct attn_cache *cache, size_t layer, size_t position,
                         const float *x)
@@ -190,7 +191,7 @@ static void expect_refused(struct attn_cache *cache, const struct attn_encode_ar
     ck_assert_uint_eq(attn_cache_pool_used(pool), used);
 }
 
-START_TEST(test_cross_encode_refuses_bad_arguments_and_leaves_the_cache)
+TEST(cross_encode_refuses_bad_arguments_and_leaves_the_cache)
 {
     struct rng r = rng_seeded(6);
     float *x = rng_floats(&r, 600 * EK, 1), *q = rng_floats(&r, E, 1);
@@ -219,7 +220,6 @@ START_TEST(test_cross_encode_refuses_bad_arguments_and_leaves_the_cache)
     free(x);
     free(q);
 }
-END_TEST
 
 static const struct {
     const char *json, *param;
@@ -239,7 +239,7 @@ static const struct {
      "encoder_padding_mask"},
 };
 
-START_TEST(test_cross_encode_refuses_layers_it_cannot_serve)
+TEST_EACH(cross_encode_refuses_layers_it_cannot_serve, COUNT(unfit))
 {
     static const float x[3 * 40];
     static const uint8_t padding[3] = {1, 0, 1};
@@ -255,7 +255,6 @@ START_TEST(test_cross_encode_refuses_layers_it_cannot_serve)
     attn_cache_free(cache);
     attn_model_close(of);
 }
-END_TEST
 
 /* ---- Pauses ---- */
 
@@ -281,7 +280,7 @@ static bool pause_runs(void *context)
 
 /* Decodes run at the pauses of a long encoder, whose bits stay the same; where one says stop, the
  * cache is empty again. */
-START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
+TEST(cross_encode_gives_way_and_can_be_cancelled)
 {
     struct rng r = rng_seeded(7);
     enum { S = 3000 };
@@ -310,17 +309,5 @@ START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
     free(x);
     free(q);
 }
-END_TEST
 
-Suite *suite_cross(void)
-{
-    Suite *suite = suite_create("cross");
-    TCase *cross =
-        suite_cases(suite, "cross", setup, teardown, 300); /* a sanitizer may take so long */
-    tcase_add_test(cross, test_cross_steps_of_random_layers_equal_the_oracle);
-    tcase_add_test(cross, test_cross_encode_refuses_bad_arguments_and_leaves_the_cache);
-    tcase_add_loop_test(cross, test_cross_encode_refuses_layers_it_cannot_serve, 0,
-                        sizeof unfit / sizeof unfit[0]);
-    tcase_add_test(cross, test_cross_encode_gives_way_and_can_be_cancelled);
-    return suite;
-}
+SUITE(cross)

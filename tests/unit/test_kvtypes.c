@@ -128,12 +128,14 @@ static float awkward(struct rng *r)
     return ldexpf(nearbyintf(fraction), exponent - (kind == 0 ? 9 : 12));
 }
 
-START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot)
+CASE(types, setup, teardown, 600)
+
+TEST_EACH(kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot, NUM_DTYPES)
 {
     const size_t widths[][2] = {{1, 1}, {19, 70}, {64, 64}, {80, 129}, {512, 512}};
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(21);
-    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+    for (size_t w = 0; w < COUNT(widths); w++) {
         size_t d = widths[w][0], dv = widths[w][1];
         float *x = malloc(ATTN_TILE * (d + dv) * sizeof *x), scales[2 * ATTN_TILE];
         float *got = malloc((d + dv) * sizeof *got), *again = malloc((d + dv) * sizeof *again);
@@ -165,9 +167,8 @@ START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_sl
         free(x);
     }
 }
-END_TEST
 
-START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
+TEST_EACH(kvtypes_tiles_hold_the_extremes_and_only_f16_refuses, NUM_DTYPES)
 {
     const struct {
         float x;
@@ -176,7 +177,7 @@ START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
                  {-65519.0f, true}, {65520.0f, false}, {-1e15f, false}, {1e15f, false},
                  {0x1p-24f, true},  {1.5e-36f, true},  {0x1p-25f, true}};
     const enum attn_dtype dtype = (enum attn_dtype)_i;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         float k[ATTN_TILE * 20], v[ATTN_TILE * 20], scales[2 * ATTN_TILE], got[40], row[20] = {0};
         const struct attn_tile tile = {
             .k = k, .v = v, .k_scale = scales, .v_scale = scales + ATTN_TILE, .dtype = dtype};
@@ -194,7 +195,6 @@ START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
         }
     }
 }
-END_TEST
 
 /* ---- Attention ---- */
 
@@ -328,7 +328,7 @@ static void check_sequence(unsigned seed, enum attn_dtype kv_dtype)
     draw_free(&s.draw);
 }
 
-START_TEST(test_kvtypes_random_layers_attend_over_what_the_cache_holds)
+TEST_EACH(kvtypes_random_layers_attend_over_what_the_cache_holds, NUM_DTYPES)
 {
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     for (unsigned seed = 1; seed <= CASES; seed++)
@@ -337,7 +337,6 @@ START_TEST(test_kvtypes_random_layers_attend_over_what_the_cache_holds)
            attn_dtype_name(dtype), worst[dtype], TOLERANCE);
     ck_assert(worst[dtype] > 0);
 }
-END_TEST
 
 /* ---- Against caches of float32 ---- */
 
@@ -409,14 +408,13 @@ static void expect_near(const char *what, const char *config, enum attn_dtype dt
     free(x);
 }
 
-START_TEST(test_kvtypes_outputs_stay_near_those_of_a_float32_cache)
+TEST_EACH(kvtypes_outputs_stay_near_those_of_a_float32_cache, NUM_DTYPES)
 {
     static const double allowed[NUM_DTYPES] = {0, 8e-3, 1e-3, 1.2e-2}; /* of the largest output */
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     expect_near("caches", layer_config, dtype, allowed[dtype]);
     expect_near("latents", latent_config, dtype, allowed[dtype]);
 }
-END_TEST
 
 /* ---- Caches ---- */
 
@@ -431,7 +429,7 @@ static void expect_same(const struct attn_cache *a, const struct attn_cache *b, 
     free(y);
 }
 
-START_TEST(test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit)
+TEST_EACH(kvtypes_forks_and_truncation_keep_tokens_to_the_bit, NUM_DTYPES)
 {
     static const size_t token_bytes[NUM_DTYPES] = {896, 448, 448, 240}; /* 2 heads of 40 + 72 */
     const enum attn_dtype dtype = (enum attn_dtype)_i;
@@ -465,9 +463,8 @@ START_TEST(test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit)
     free(x);
     free(out);
 }
-END_TEST
 
-START_TEST(test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache)
+TEST_EACH(kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache, NUM_DTYPES)
 {
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(9);
@@ -494,7 +491,6 @@ START_TEST(test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cach
     attn_model_close(model);
     free(x);
 }
-END_TEST
 
 /* ---- Ends of ranges ---- */
 
@@ -508,7 +504,7 @@ static float at_an_end(struct rng *r, enum attn_dtype dtype)
                                  0x1p-24, 0x1p-14f,  65504,     65519,     1e15f / 127,
                                  1,       0x1p49f,   3e-39f,    1e-30f,    9.98e14f,
                                  255,     0x1.fep+5, 1e14f};
-    float x = ends[rng_below(r, sizeof ends / sizeof ends[0])];
+    float x = ends[rng_below(r, COUNT(ends))];
     for (unsigned steps = rng_below(r, 4); steps > 0; steps--)
         x = nextafterf(x, 0);
     if (rng_below(r, 3) == 0)
@@ -545,7 +541,7 @@ static void import_into(struct attn_cache *cache, const char *file, size_t size)
     attn_import_close(state);
 }
 
-START_TEST(test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit)
+TEST_EACH(kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit, NUM_DTYPES)
 {
     enum { COUNT = END_TOKENS * NARROW };
     static const char config[] = "{\"hidden_size\":20,\"num_attention_heads\":1,\"seed\":3}";
@@ -578,9 +574,8 @@ START_TEST(test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_b
     }
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused)
+TEST_EACH(kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused, NUM_DTYPES)
 {
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     static const char config[] = "{\"hidden_size\":20,\"num_attention_heads\":1,\"seed\":3}";
@@ -599,31 +594,5 @@ START_TEST(test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused)
     attn_cache_free(cache);
     attn_model_close(model);
 }
-END_TEST
 
-Suite *suite_kvtypes(void)
-{
-    Suite *suite = suite_create("kvtypes");
-    TCase *types =
-        suite_cases(suite, "types", setup, teardown, 600); /* a sanitizer may take so long */
-    tcase_add_loop_test(types,
-                        test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_random_layers_attend_over_what_the_cache_holds, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_outputs_stay_near_those_of_a_float32_cache, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types,
-                        test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types,
-                        test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused, 0,
-                        NUM_DTYPES);
-    return suite;
-}
+SUITE(kvtypes)

@@ -290,7 +290,7 @@ static void cases_of_golden(Suite *suite)
 {
     TCase *tcase = suite_cases(suite, "golden", setup, teardown, 60);
     tcase_add_loop_test(tcase, test_model_loads_golden_checkpoint_with_its_query_weights, 0,
-                        sizeof golden / sizeof golden[0]);
+                        COUNT(golden));
     tcase_add_test(tcase, test_model_splits_fused_weights_and_biases);
     tcase_add_test(tcase, test_model_reads_torch_widths_and_extra_keys);
     tcase_add_test(tcase, test_model_keeps_only_the_chosen_layers);

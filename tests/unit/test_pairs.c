@@ -168,8 +168,10 @@ static bool level_has_pairs(unsigned level)
 #endif
 }
 
+CASE(pairs, NULL, NULL, 120)
+
 /* Pairs are multiplied where neither dtype is finer than bf16, and nowhere else. */
-START_TEST(test_pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it)
+TEST_EACH(pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it, COMBINATIONS)
 {
     const enum attn_dtype dtype = dtypes[_i / 4], kv_dtype = kv_dtypes[_i % 4];
     const bool allowed = dtype != ATTN_F32 && (kv_dtype == ATTN_BF16 || kv_dtype == ATTN_INT8);
@@ -193,7 +195,6 @@ START_TEST(test_pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* Whether the first `tokens` rows of both have the same bits. */
 static bool same_rows(const struct results *a, const struct results *b, size_t tokens,
@@ -206,7 +207,7 @@ static bool same_rows(const struct results *a, const struct results *b, size_t t
     return same;
 }
 
-START_TEST(test_pairs_a_row_has_the_same_bits_whatever_is_computed_with_it)
+TEST_EACH(pairs_a_row_has_the_same_bits_whatever_is_computed_with_it, COMBINATIONS / 4)
 {
     const enum attn_dtype dtype = dtypes[_i];
     struct attn_model *model = open_model(dtype, ATTN_BF16);
@@ -233,15 +234,5 @@ START_TEST(test_pairs_a_row_has_the_same_bits_whatever_is_computed_with_it)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
-Suite *suite_pairs(void)
-{
-    Suite *suite = suite_create("pairs");
-    TCase *pairs = suite_cases(suite, "pairs", NULL, NULL, 120);
-    tcase_add_loop_test(pairs, test_pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it, 0,
-                        COMBINATIONS);
-    tcase_add_loop_test(pairs, test_pairs_a_row_has_the_same_bits_whatever_is_computed_with_it, 0,
-                        COMBINATIONS / 4);
-    return suite;
-}
+SUITE(pairs)

@@ -88,8 +88,10 @@ static enum attn_status append_to(struct attn_cache *cache, const struct attn_mo
     return step.error.status;
 }
 
+CASE(steps, setup, teardown, 120)
+
 /* Layer 2 of that model reads the keys and values of layer 0. */
-START_TEST(test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it)
+TEST(steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it)
 {
     struct attn_model *model;
     struct attn_cache *fork;
@@ -117,11 +119,10 @@ START_TEST(test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after
     attn_model_close(model);
     free(x);
 }
-END_TEST
 
 /* A layer with a window keeps what a slower layer that reads it still sees, and a state of both can
  * be written.  A layer whose source is not resident has no tokens. */
-START_TEST(test_steps_of_a_layer_that_reads_another_may_stay_behind)
+TEST(steps_of_a_layer_that_reads_another_may_stay_behind)
 {
     static const size_t reader = 2, behind[] = {1, 100, 386};
     struct attn_model *model;
@@ -159,7 +160,6 @@ START_TEST(test_steps_of_a_layer_that_reads_another_may_stay_behind)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Batches ---- */
 
@@ -168,7 +168,8 @@ static const char batch_config[] = "{\"hidden_size\":96,\"num_attention_heads\":
                                    "\"num_key_value_heads\":2,\"rope_theta\":10000,\"seed\":5}";
 
 /* 800 inputs are more than two blocks of a product, 200 rows more than one. */
-START_TEST(test_steps_prefill_and_single_steps_give_the_same_bits)
+TEST_RANGE(steps_prefill_and_single_steps_give_the_same_bits, (ATTN_CPU_PORTABLE + 1) * NUM_DTYPES,
+           ATTN_NUM_CPU_LEVELS *NUM_DTYPES)
 {
     const struct attn_engine_options options = {.level = (enum attn_cpu_level)(_i / NUM_DTYPES)};
     struct attn_engine *usual = engine;
@@ -195,9 +196,8 @@ START_TEST(test_steps_prefill_and_single_steps_give_the_same_bits)
     attn_engine_close(engine);
     engine = usual;
 }
-END_TEST
 
-START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
+TEST(steps_a_bad_member_fails_alone_and_leaves_its_cache)
 {
     struct rng r = rng_seeded(9);
     struct attn_model *model = random_model(batch_config);
@@ -237,10 +237,9 @@ START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* Weights of values of the largest float: what heads put out is then not finite. */
-START_TEST(test_steps_heads_of_latents_that_overflow_are_refused_without_an_output)
+TEST(steps_heads_of_latents_that_overflow_are_refused_without_an_output)
 {
     enum { EMBED = 16, HEADS = 2, VALUE = 4 };
     struct rng r = rng_seeded(20);
@@ -265,7 +264,6 @@ START_TEST(test_steps_heads_of_latents_that_overflow_are_refused_without_an_outp
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* A call over rows, and a step with as many rows, fail with ATTN_OVERFLOW. */
 static void expect_overflow(const struct attn_model *model, const float *x, size_t rows)
@@ -288,7 +286,7 @@ static void expect_overflow(const struct attn_model *model, const float *x, size
     free(out);
 }
 
-START_TEST(test_steps_one_number_that_overflows_fails_few_rows_and_many)
+TEST(steps_one_number_that_overflows_fails_few_rows_and_many)
 {
     static const char *const configs[] = {
         "{\"hidden_size\":96,\"num_attention_heads\":6,\"attention_bias\":true}",
@@ -309,9 +307,8 @@ START_TEST(test_steps_one_number_that_overflows_fails_few_rows_and_many)
     }
     free(x);
 }
-END_TEST
 
-START_TEST(test_steps_one_cache_twice_in_a_batch_fails_the_second)
+TEST(steps_one_cache_twice_in_a_batch_fails_the_second)
 {
     struct rng r = rng_seeded(10);
     struct attn_model *model = random_model(batch_config);
@@ -329,9 +326,8 @@ START_TEST(test_steps_one_cache_twice_in_a_batch_fails_the_second)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_steps_refuse_a_cache_of_another_model)
+TEST(steps_refuse_a_cache_of_another_model)
 {
     struct rng r = rng_seeded(11);
     struct attn_model *model = random_model(batch_config);
@@ -350,9 +346,8 @@ START_TEST(test_steps_refuse_a_cache_of_another_model)
     attn_model_close(model);
     attn_model_close(other);
 }
-END_TEST
 
-START_TEST(test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits)
+TEST_EACH(steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, NUM_DTYPES)
 {
     kv_dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(12);
@@ -389,9 +384,8 @@ START_TEST(test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_b
     free(again);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_steps_on_a_layer_that_is_not_there_fail_all)
+TEST(steps_on_a_layer_that_is_not_there_fail_all)
 {
     struct attn_model *model = random_model(batch_config);
     struct attn_cache *cache = new_cache(model, 10);
@@ -401,37 +395,16 @@ START_TEST(test_steps_on_a_layer_that_is_not_there_fail_all)
     attn_cache_free(cache);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
 /* Four projections of each row, and a score and a weighted value of each row, key and head. */
-START_TEST(test_steps_work_is_that_of_projections_and_attention)
+TEST(steps_work_is_that_of_projections_and_attention)
 {
     const struct attn_layer_spec spec = {
         .hidden_size = 10, .num_heads = 4, .num_kv_heads = 2, .head_dim = 3, .value_head_dim = 5};
     size_t projections = 10 * 4 * 3 + 10 * 2 * 3 + 10 * 2 * 5 + 10 * 4 * 5;
     ck_assert_uint_eq(attn_step_work(&spec, 7, 100), 7 * (projections + 100 * 4 * (3 + 5)));
 }
-END_TEST
 
-Suite *suite_steps(void)
-{
-    Suite *suite = suite_create("steps");
-    TCase *steps = suite_cases(suite, "steps", setup, teardown, 120);
-    tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it);
-    tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_may_stay_behind);
-    tcase_add_loop_test(steps, test_steps_prefill_and_single_steps_give_the_same_bits,
-                        (ATTN_CPU_PORTABLE + 1) * NUM_DTYPES, ATTN_NUM_CPU_LEVELS * NUM_DTYPES);
-    tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
-    tcase_add_test(steps, test_steps_one_number_that_overflows_fails_few_rows_and_many);
-    tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
-    tcase_add_test(steps, test_steps_heads_of_latents_that_overflow_are_refused_without_an_output);
-    tcase_add_test(steps, test_steps_refuse_a_cache_of_another_model);
-    tcase_add_loop_test(steps,
-                        test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, 0,
-                        NUM_DTYPES);
-    tcase_add_test(steps, test_steps_on_a_layer_that_is_not_there_fail_all);
-    tcase_add_test(steps, test_steps_work_is_that_of_projections_and_attention);
-    return suite;
-}
+SUITE(steps)
