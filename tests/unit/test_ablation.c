@@ -14,6 +14,7 @@
 #include "golden.h"
 #include "layers/ablation.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
@@ -37,11 +38,7 @@ static bool open_engine(enum attn_cpu_level level, unsigned threads)
 static void open_random(const char *config, enum attn_dtype dtype, size_t index)
 {
     const struct attn_model_options options = {.dtype = dtype};
-    struct attn_error error = {0};
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                          ATTN_OK &&
-                      attn_model_load(model, &error) == ATTN_OK,
-                  "%s: %s", config, error.message);
+    model = opened_random(config, &options);
     layer = attn_model_loaded_layer(model, index);
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "caches/kvcache.h"
+#include "opened.h"
 #include "suites.h"
 
 #define LARGE ((size_t)512 << 10) /* a block size of which a slab has four */
@@ -15,11 +16,7 @@ static struct attn_block *blocks[BLOCKS];
 
 static void setup(void) { ck_assert_int_eq(attn_cache_pool_new(&pool, BLOCKS * LARGE), ATTN_OK); }
 
-static void teardown(void)
-{
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
-}
+static void teardown(void) { free_unused_pool(pool); }
 
 static bool is_filled(const struct attn_block *block, unsigned char value)
 {

@@ -12,6 +12,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "rng.h"
 #include "suites.h"
@@ -47,9 +48,7 @@ static void setup(void)
                                  "\"num_key_value_heads\":3,\"rope_theta\":10000,\"seed\":5}";
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, 1 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, random, sizeof random - 1, NULL, &error),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(random, NULL);
     rng = rng_seeded(19);
 }
 

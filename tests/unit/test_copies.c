@@ -11,6 +11,7 @@
 #include "attn_state.h"
 #include "basics/mem.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
@@ -32,19 +33,13 @@ static void open_engine(unsigned threads)
 
 static void close_engine(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_engine_close(engine);
 }
 
 static void setup(void) { open_engine(2); }
 
-static void open_model(const char *config)
-{
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), NULL, &error) == ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-}
+static void open_model(const char *config) { model = opened_random(config, NULL); }
 
 static void run_steps(size_t layer, struct attn_step *const steps[], size_t count)
 {

@@ -12,6 +12,7 @@
 #include "basics/half_float.h"
 #include "machine/cpu.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "rng.h"
 #include "suites.h"
@@ -32,12 +33,7 @@ static bool open_engine(struct attn_engine **out, unsigned level, unsigned threa
 static struct attn_model *open_model(const char *config, enum attn_dtype dtype)
 {
     const struct attn_model_options options = {.dtype = dtype};
-    struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-    return model;
+    return opened_random(config, &options);
 }
 
 /* ---- Rows as a level takes them -------------------------------------------------------------- */

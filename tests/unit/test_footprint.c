@@ -13,6 +13,7 @@
 #include "basics/mem.h"
 #include "kernels/stats.h"
 #include "machine/cgroup.h"
+#include "opened.h"
 #include "rng.h"
 #include "scratch.h"
 #include "suites.h"
@@ -118,8 +119,7 @@ static struct attn_model *open_model(int i)
     struct attn_model *model;
     const struct attn_model_options options = {.dtype = dtypes[i / 2]};
     const char *config = configs[i % 2];
-    ck_assert(attn_model_open_random(&model, config, strlen(config), &options, NULL) == ATTN_OK);
-    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    model = opened_random(config, &options);
     return model;
 }
 
@@ -308,8 +308,7 @@ TEST(footprint_a_tree_step_that_would_pass_the_bound_fails_alone)
     struct attn_engine *engine;
     struct attn_model *model;
     struct attn_cache_pool *pool;
-    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
-    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    model = opened_random(config, NULL);
     ck_assert(attn_cache_pool_new(&pool, (size_t)64 << 20) == ATTN_OK);
     ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
     struct attn_step tree = {

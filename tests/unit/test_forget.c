@@ -10,6 +10,7 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -35,8 +36,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_engine_close(engine);
 }
 
@@ -51,10 +51,7 @@ static struct attn_model *open_model(size_t window, const char *more, enum attn_
              "{\"hidden_size\":%d,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"seed\":7"
              "%s%s}",
              E, HEADS, GROUPS, more, slides);
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, &options);
     return model;
 }
 
@@ -67,9 +64,7 @@ static struct attn_cache *new_cache(const struct attn_model *model)
 
 static enum attn_status run(struct attn_step *step, const struct attn_model *model)
 {
-    struct attn_step *steps[] = {step};
-    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
-    return step->error.status;
+    return one_step(engine, model, 0, step);
 }
 
 static void append(struct attn_cache *cache, const struct attn_model *model, const float *x,

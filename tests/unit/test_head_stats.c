@@ -11,6 +11,7 @@
 
 #include "attn.h"
 #include "basics/mem.h"
+#include "opened.h"
 #include "property_draw.h"
 #include "schedule/steps.h"
 #include "suites.h"
@@ -317,8 +318,7 @@ TEST(head_stats_refuse_targets_without_a_key_and_too_many_groups)
     struct attn_group_stats shares[2 * 17];
     struct attn_model *model;
     struct attn_error error;
-    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
-    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    model = opened_random(config, NULL);
     struct attn_attend_args args = {
         .hidden_states = x,
         .batch = 1,

@@ -10,6 +10,7 @@
 #include "attn_state.h"
 #include "basics/random.h"
 #include "families/config.h"
+#include "opened.h"
 #include "scratch.h"
 #include "suites.h"
 
@@ -37,11 +38,7 @@ static void tear_down(void) { attn_engine_close(engine); }
 static struct attn_model *open_text(const char *text, enum attn_dtype kv_dtype)
 {
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
-    struct attn_model *model = NULL;
-    ck_assert_msg(attn_model_open_random(&model, text, strlen(text), &options, &error) == ATTN_OK &&
-                      attn_model_load(model, &error) == ATTN_OK,
-                  "%s", error.message);
-    return model;
+    return opened_random(text, &options);
 }
 
 static struct attn_model *open_model(const char *members, enum attn_dtype kv_dtype)
@@ -73,10 +70,7 @@ static void decode(float *output, const struct attn_model *model)
                                  .hidden_states = x + at * WIDTH,
                                  .commit = true,
                                  .outputs.output = output + at * WIDTH};
-        struct attn_step *const steps[] = {&step};
-        ck_assert_msg(attn_decode(engine, model, 0, steps, 1) == ATTN_OK &&
-                          step.error.status == ATTN_OK,
-                      "%s", step.error.message);
+        ck_assert_msg(one_step(engine, model, 0, &step) == ATTN_OK, "%s", step.error.message);
     }
     attn_cache_free(cache);
     attn_cache_pool_free(pool);

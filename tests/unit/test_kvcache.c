@@ -7,6 +7,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "caches/kvcache.h"
+#include "opened.h"
 #include "suites.h"
 
 #define GROUPS 2
@@ -25,8 +26,7 @@ static void setup_as(size_t budget, const char *more)
              "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
              "\"num_hidden_layers\":2%s}",
              more);
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
     ck_assert_int_eq(attn_cache_pool_new(&pool, budget), ATTN_OK);
 }
 
@@ -36,8 +36,7 @@ static void setup(void) { setup_with(8 * (BLOCK_BYTES + LINK_BYTES)); }
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_model_close(model);
 }
 

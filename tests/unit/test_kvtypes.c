@@ -14,6 +14,7 @@
 #include "attn_state.h"
 #include "caches/kvcache.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
@@ -46,8 +47,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     while (num_engines > 0)
         attn_engine_close(engines[--num_engines]);
 }
@@ -55,19 +55,7 @@ static void teardown(void)
 static struct attn_model *open_model(const char *config, enum attn_dtype kv_dtype)
 {
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
-    struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-    return model;
-}
-
-static struct attn_cache *new_cache(const struct attn_model *model, size_t max_length)
-{
-    struct attn_cache *cache;
-    ck_assert_int_eq(attn_cache_new(&cache, pool, model, max_length, &error), ATTN_OK);
-    return cache;
+    return opened_random(config, &options);
 }
 
 /* ---- Numbers ---- */
@@ -317,7 +305,7 @@ static void check_sequence(unsigned seed, enum attn_dtype kv_dtype)
                                               .window_left = m->window_left,
                                               .window_right = m->window_right};
         s.tokens = s.draw.call.queries;
-        s.cache = new_cache(s.model, s.tokens);
+        s.cache = opened_cache(pool, s.model, s.tokens);
         for (size_t at = 0, n; at < s.tokens; at += n) {
             n = 1 + rng_below(&s.draw.rng, (unsigned)(s.tokens - at));
             check_step(&s, at, n);
@@ -371,7 +359,7 @@ static float *run_tokens(const char *config, enum attn_dtype dtype, struct attn_
                          const float *x)
 {
     struct attn_model *model = open_model(config, dtype);
-    struct attn_cache *cache = new_cache(model, TOKENS);
+    struct attn_cache *cache = opened_cache(pool, model, TOKENS);
     float *out = malloc(TOKENS * WIDTH * sizeof *out);
     ck_assert_int_eq(append(cache, model, engine, x, out, PREFILL), ATTN_OK);
     for (size_t t = PREFILL; t < TOKENS; t++)
@@ -436,8 +424,8 @@ TEST_EACH(kvtypes_forks_and_truncation_keep_tokens_to_the_bit, NUM_DTYPES)
     struct rng r = rng_seeded(7);
     float *x = rng_floats(&r, TOKENS * WIDTH, 1.7f), *out = malloc(TOKENS * WIDTH * sizeof *out);
     struct attn_model *model = open_model(layer_config, dtype);
-    struct attn_cache *cache = new_cache(model, 2 * TOKENS), *fork;
-    struct attn_cache *other = new_cache(model, 2 * TOKENS);
+    struct attn_cache *cache = opened_cache(pool, model, 2 * TOKENS), *fork;
+    struct attn_cache *other = opened_cache(pool, model, 2 * TOKENS);
     struct attn_model_info info;
     attn_model_describe(&info, model);
     ck_assert_uint_eq(info.cache_bytes_per_token, token_bytes[dtype]);
@@ -470,7 +458,8 @@ TEST_EACH(kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache, NUM
     struct rng r = rng_seeded(9);
     float *x = rng_floats(&r, 3 * WIDTH, 1), out[3 * WIDTH], large[WIDTH];
     struct attn_model *model = open_model(layer_config, dtype);
-    struct attn_cache *cache = new_cache(model, 10), *other = new_cache(model, 10);
+    struct attn_cache *cache = opened_cache(pool, model, 10),
+                      *other = opened_cache(pool, model, 10);
     for (size_t i = 0; i < WIDTH; i++)
         large[i] = x[i] * 1e6f;
     ck_assert_int_eq(append(cache, model, engines[0], x, out, 2), ATTN_OK);
@@ -553,7 +542,7 @@ TEST_EACH(kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit, NU
         struct attn_cache *caches[3];
         size_t size;
         for (size_t i = 0; i < 3; i++)
-            caches[i] = new_cache(model, END_TOKENS);
+            caches[i] = opened_cache(pool, model, END_TOKENS);
         for (size_t i = 0; i < 2 * COUNT; i++)
             rows[i] = at_an_end(&r, dtype);
         ck_assert_int_eq(attn_cache_write(caches[0], 0, END_TOKENS, rows, rows + COUNT, &error),
@@ -580,7 +569,7 @@ TEST_EACH(kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused, NUM_DTYPES)
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     static const char config[] = "{\"hidden_size\":20,\"num_attention_heads\":1,\"seed\":3}";
     struct attn_model *model = open_model(config, dtype);
-    struct attn_cache *cache = new_cache(model, 4);
+    struct attn_cache *cache = opened_cache(pool, model, 4);
     float row[NARROW] = {0}, got[NARROW];
     const float largest = attn_tile_largest(dtype);
     ck_assert(largest >= ATTN_MAX_MAGNITUDE && largest <= ATTN_MAX_MAGNITUDE * (1 + 0x1p-15f));

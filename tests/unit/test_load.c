@@ -10,6 +10,7 @@
 #include "basics/random.h"
 #include "layers/linear.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "scratch.h"
 #include "session/models.h"
@@ -47,9 +48,7 @@ static struct attn_model *load(enum attn_dtype dtype, unsigned threads, struct t
         .dtype = dtype, .threads = threads, .progress = tell, .progress_context = told};
     struct attn_model *model = NULL;
     *told = (struct told){0};
-    ck_assert_int_eq(attn_model_open_random(&model, CONFIG, strlen(CONFIG), &options, NULL),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, NULL), ATTN_OK);
+    model = opened_random(CONFIG, &options);
     return model;
 }
 

@@ -12,6 +12,7 @@
 #include "basics/half_float.h"
 #include "machine/cpu.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle.h"
 #include "rng.h"
 #include "suites.h"
@@ -35,11 +36,7 @@ static struct attn_error error;
 static struct attn_model *open_model(enum attn_dtype dtype, enum attn_dtype kv_dtype)
 {
     const struct attn_model_options options = {.dtype = dtype, .kv_dtype = kv_dtype};
-    struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, LAYER, strlen(LAYER), &options, &error) == ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-    return model;
+    return opened_random(LAYER, &options);
 }
 
 static bool open_engine(struct attn_engine **out, unsigned level, unsigned threads)

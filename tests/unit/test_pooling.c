@@ -12,6 +12,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "engine/rope.h"
+#include "opened.h"
 #include "property_draw.h"
 #include "suites.h"
 
@@ -35,8 +36,7 @@ static void teardown(void)
 {
     for (unsigned i = 0; i < ENGINES; i++)
         attn_engine_close(engines[i]);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
 }
 
 /* ---- Maps ---- */
@@ -270,9 +270,7 @@ static void check_case(unsigned seed)
     struct draw d = {.seed = 0};
     struct attn_model *model;
     draw_layer(&d, seed);
-    ck_assert_msg(attn_model_open_random(&model, d.json, strlen(d.json), NULL, &error) == ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(d.json, NULL);
     const struct attn_layer_spec *spec = attn_model_layer(model, d.layer);
     draw_call(&d, spec);
     const size_t keys = d.call.key_hidden_states ? d.call.keys : d.call.queries;

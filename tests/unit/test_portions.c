@@ -8,6 +8,7 @@
 #include "attn.h"
 #include "basics/mem.h"
 #include "machine/workspace.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -27,10 +28,7 @@ static void setup(void)
     static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":4,"
                                  "\"num_key_value_heads\":2,\"rope_theta\":10000,\"seed\":3}";
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
-    ck_assert_msg(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
 }
 
 static void teardown(void)

@@ -15,6 +15,7 @@
 #include "attn_state.h"
 #include "forgotten.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
@@ -60,8 +61,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     while (num_engines > 0)
         attn_engine_close(engines[--num_engines]);
 }

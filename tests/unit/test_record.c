@@ -11,6 +11,7 @@
 
 #include "attn_state.h"
 #include "bytes_source.h"
+#include "opened.h"
 #include "rng.h"
 #include "store/journal.h"
 #include "store/marks.h"
@@ -36,16 +37,13 @@ static void open_model(enum attn_dtype kv_dtype)
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, config, sizeof config - 1, &options, &error),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, &options);
 }
 
 static void close_model(void)
 {
     attn_model_close(model);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_engine_close(engine);
 }
 

@@ -10,6 +10,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
+#include "opened.h"
 #include "suites.h"
 
 #define MAX_DIM 64
@@ -328,10 +329,7 @@ static void open_long_model(void)
         x[i] = (float)((i * 37) % 19) / 9 - 1;
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)1 << 20), ATTN_OK);
-    ck_assert_msg(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
     ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_OK);
 }
 

@@ -7,6 +7,7 @@
 #include "attn_self_check.h"
 #include "engine/engine.h"
 #include "main.h"
+#include "opened.h"
 #include "suites.h"
 
 static struct attn_error error;
@@ -16,9 +17,7 @@ static struct attn_model *open_model(const char *config, enum attn_dtype dtype,
 {
     struct attn_model *model;
     const struct attn_model_options options = {.dtype = dtype, .kv_dtype = kv_dtype};
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), &options, &error),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, &options);
     return model;
 }
 

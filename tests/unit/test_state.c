@@ -13,6 +13,7 @@
 
 #include "attn_state.h"
 #include "files/checksum.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -41,8 +42,7 @@ static struct attn_model *make_model(unsigned seed)
              "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
              "\"num_hidden_layers\":2,\"rope_theta\":10000,\"seed\":%u}",
              seed);
-    ck_assert_int_eq(attn_model_open_random(&made, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(made, &error), ATTN_OK);
+    made = opened_random(config, NULL);
     return made;
 }
 
@@ -55,8 +55,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_model_close(model);
     attn_engine_close(engine);
 }

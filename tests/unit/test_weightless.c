@@ -12,6 +12,7 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "opened.h"
 #include "oracle.h"
 #include "rng.h"
 #include "suites.h"
@@ -25,11 +26,7 @@ static struct attn_error error;
 
 static void setup(void) { ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK); }
 
-static void teardown(void)
-{
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
-}
+static void teardown(void) { free_unused_pool(pool); }
 
 static struct attn_engine *open_engine(enum attn_cpu_level level, unsigned threads)
 {

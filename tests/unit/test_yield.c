@@ -9,6 +9,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "machine/pool.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -43,8 +44,7 @@ static void open_case(int i)
                                                 .level = levels[i % 2]};
     ck_assert_int_eq(attn_engine_open(&engine, &options, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
     fill(rows, TOKENS * WIDTH, &r);
     fill(cached, CACHED * WIDTH, &r);
     fill(step_row, WIDTH, &r);
