@@ -13,6 +13,11 @@
 #include "rng.h"
 #include "suites.h"
 
+/* One sequence, whose heads share keys and values. */
+#define SIZED(T, S, H, D, DV)                                                              \
+    .batch = 1, .queries = T, .keys = S, .num_heads = H, .num_kv_heads = 1, .head_dim = D, \
+    .value_head_dim = DV
+
 static struct attn_engine *engine;
 static struct attn_error error;
 
@@ -186,19 +191,12 @@ TEST(attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity)
     float out[2 * 2], weights[2 * 3], lse[2];
     uint8_t mask[2 * 3] = {0, 0, 0, 1, 0, 1};
     struct attn_core_args args = {
-        .batch = 1,
-        .queries = 2,
-        .keys = 3,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = 4,
-        .value_head_dim = 2,
+        SIZED(2, 3, 1, 4, 2),
         .query = q,
         .key = k,
         .value = v,
         .modifiers = {.attention_mask = mask},
-        .outputs = {.output = out, .attention_weights = weights, .lse = lse},
-    };
+        .outputs = {.output = out, .attention_weights = weights, .lse = lse}};
     run(&args);
     ck_assert_float_eq(out[0], 0);
     ck_assert_float_eq(out[1], 0);
@@ -215,20 +213,12 @@ TEST(attention_later_keys_do_not_change_earlier_causal_rows)
     float *x = rng_floats(&r, 3 * tokens * d, 1);
     float *first = malloc(tokens * d * sizeof *first),
           *second = malloc(tokens * d * sizeof *second);
-    struct attn_core_args args = {
-        .batch = 1,
-        .queries = tokens,
-        .keys = tokens,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = d,
-        .value_head_dim = d,
-        .query = x,
-        .key = x + tokens * d,
-        .value = x + 2 * tokens * d,
-        .modifiers = {.is_causal = ATTN_CAUSAL_YES},
-        .outputs = {.output = first},
-    };
+    struct attn_core_args args = {SIZED(tokens, tokens, 1, d, d),
+                                  .query = x,
+                                  .key = x + tokens * d,
+                                  .value = x + 2 * tokens * d,
+                                  .modifiers = {.is_causal = ATTN_CAUSAL_YES},
+                                  .outputs = {.output = first}};
     run(&args);
     for (size_t i = 0; i < d; i++)
         x[2 * tokens * d - 1 - i] = x[3 * tokens * d - 1 - i] = 9;
@@ -251,19 +241,8 @@ TEST(attention_refuses_wrong_values_by_name)
     const size_t twice[2] = {0, 0};
     struct attn_head_stats head_stats[1];
     struct attn_group_stats group_stats[1];
-    const struct attn_core_args good = {
-        .batch = 1,
-        .queries = 1,
-        .keys = 1,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = 4,
-        .value_head_dim = 4,
-        .query = q,
-        .key = q,
-        .value = q,
-        .outputs = {.output = out},
-    };
+    const struct attn_core_args good = {SIZED(1, 1, 1, 4, 4), .query = q, .key = q, .value = q,
+                                        .outputs = {.output = out}};
     struct attn_core_args bad[REFUSED];
     const struct {
         enum attn_status status;
@@ -328,19 +307,12 @@ TEST(attention_bias_of_the_lowest_float_is_not_minus_infinity)
     float q[2] = {-3e7f, 1}, k[4] = {1e7f, 0, 2e7f, 0}, v[2] = {1, 3}, out[1], lse[1], weights[2];
     float bias[2] = {-FLT_MAX, -FLT_MAX};
     struct attn_core_args args = {
-        .batch = 1,
-        .queries = 1,
-        .keys = 2,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = 2,
-        .value_head_dim = 1,
+        SIZED(1, 2, 1, 2, 1),
         .query = q,
         .key = k,
         .value = v,
         .modifiers = {.attention_bias = bias},
-        .outputs = {.output = out, .attention_weights = weights, .lse = lse},
-    };
+        .outputs = {.output = out, .attention_weights = weights, .lse = lse}};
     run(&args);
     ck_assert_float_eq(out[0], 2);
     ck_assert_float_eq(weights[0], 0.5f);
@@ -358,20 +330,12 @@ TEST(attention_largest_legal_magnitudes_stay_finite)
         q[i] = k[i] = 1e15f;
         k[D + i] = -1e15f;
     }
-    struct attn_core_args args = {
-        .batch = 1,
-        .queries = 1,
-        .keys = 2,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = D,
-        .value_head_dim = 1,
-        .query = q,
-        .key = k,
-        .value = v,
-        .modifiers = {.head_mask = gate, .scale = 1e5},
-        .outputs = {.output = out, .lse = lse},
-    };
+    struct attn_core_args args = {SIZED(1, 2, 1, D, 1),
+                                  .query = q,
+                                  .key = k,
+                                  .value = v,
+                                  .modifiers = {.head_mask = gate, .scale = 1e5},
+                                  .outputs = {.output = out, .lse = lse}};
     run(&args);
     ck_assert_float_eq_tol(out[0], 1e30f, 1e24f);
     ck_assert(isfinite(lse[0]) && lse[0] > 1e38f);
@@ -392,23 +356,15 @@ TEST(attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_column
     double want[H * T * DV], want_lse[H * T];
     const int64_t windows[] = {-1, 4100, 50};
     for (size_t w = 0; w < COUNT(windows); w++) {
-        struct attn_core_args args = {
-            .batch = 1,
-            .queries = T,
-            .keys = S,
-            .num_heads = H,
-            .num_kv_heads = 1,
-            .head_dim = D,
-            .value_head_dim = DV,
-            .query = q,
-            .key = k,
-            .value = v,
-            .modifiers = {.is_causal = ATTN_CAUSAL_YES,
-                          .has_window = true,
-                          .window_left = windows[w],
-                          .window_right = -1},
-            .outputs = {.output = out, .lse = lse},
-        };
+        struct attn_core_args args = {SIZED(T, S, H, D, DV),
+                                      .query = q,
+                                      .key = k,
+                                      .value = v,
+                                      .modifiers = {.is_causal = ATTN_CAUSAL_YES,
+                                                    .has_window = true,
+                                                    .window_left = windows[w],
+                                                    .window_right = -1},
+                                      .outputs = {.output = out, .lse = lse}};
         run(&args);
         oracle_core(&(struct oracle_outputs){.output = want, .lse = want_lse}, &args);
         ck_assert_double_lt(oracle_error(out, want, H * T, DV), 1e-5);
@@ -435,19 +391,8 @@ TEST(attention_over_the_widest_heads_is_near_the_oracle)
     float *v = rng_floats(&r, S * D, 1), *out = malloc(sizeof *out * H * T * D);
     double *want = malloc(sizeof *want * H * T * D);
     for (size_t w = 0; w < COUNT(widths); w++) {
-        struct attn_core_args args = {
-            .batch = 1,
-            .queries = T,
-            .keys = S,
-            .num_heads = H,
-            .num_kv_heads = 1,
-            .head_dim = widths[w][0],
-            .value_head_dim = widths[w][1],
-            .query = q,
-            .key = k,
-            .value = v,
-            .outputs = {.output = out},
-        };
+        struct attn_core_args args = {SIZED(T, S, H, widths[w][0], widths[w][1]), .query = q,
+                                      .key = k, .value = v, .outputs = {.output = out}};
         ck_assert_int_eq(attn_core(one, &args, &error), ATTN_OK);
         oracle_core(&(struct oracle_outputs){.output = want}, &args);
         ck_assert_double_lt(oracle_error(out, want, H * T, widths[w][1]), 1e-5);
@@ -478,23 +423,13 @@ TEST(attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys
         ck_assert_int_eq(attn_engine_open(&engines[e], &options, &error), ATTN_OK);
     }
     for (size_t i = 0; i < 32; i++) {
-        struct attn_core_args args = {
-            .batch = 1,
-            .queries = 1 + i / 16,
-            .keys = S - i,
-            .num_heads = heads[i % 4],
-            .num_kv_heads = 1,
-            .head_dim = D,
-            .value_head_dim = DV,
-            .query = q,
-            .key = k,
-            .value = v,
-            .modifiers = {.is_causal = ATTN_CAUSAL_YES,
-                          .padding_mask = i % 8 < 4 ? NULL : padding,
-                          .has_window = true,
-                          .window_left = windows[i / 4 % 4],
-                          .window_right = -1},
-        };
+        struct attn_core_args args = {SIZED(1 + i / 16, S - i, heads[i % 4], D, DV), .query = q,
+                                      .key = k, .value = v,
+                                      .modifiers = {.is_causal = ATTN_CAUSAL_YES,
+                                                    .padding_mask = i % 8 < 4 ? NULL : padding,
+                                                    .has_window = true,
+                                                    .window_left = windows[i / 4 % 4],
+                                                    .window_right = -1}};
         for (unsigned e = 0; e < 2; e++) {
             args.outputs = (struct attn_outputs){.output = out[e], .lse = lse[e]};
             ck_assert_int_eq(attn_core(engines[e], &args, &error), ATTN_OK);
