@@ -9,8 +9,8 @@
  *
  *     SUITE(sessions)
  *
- * A suite has every test of its file, in the order of the lines; libcheck names each test_NAME.  A
- * test that needs another list, as one that stands in two groups, is libcheck's START_TEST. */
+ * A suite has every test of its file, in the order of the lines; libcheck names each test_NAME.
+ * Where a group has a fixture for all of its tests together, it lists them in libcheck's words. */
 #ifndef TESTS_COMMON_CASES_H
 #define TESTS_COMMON_CASES_H
 
@@ -47,6 +47,10 @@ struct cases_row {
     static void test_##name##_fn(int _i CK_ATTRIBUTE_UNUSED)
 #define TEST_EACH(name, count) TEST_RANGE(name, 0, (int)(count))
 #define TEST(name) TEST_RANGE(name, 0, 1)
+
+/* A test of the lines above runs in this group too, for other values of `_i` or another fixture. */
+#define AGAIN(name, begin, end) \
+    CASES_ROW(test_##name##_again, NULL, NULL, NULL, 0, &test_##name, begin, end)
 
 /* Defines the function that makes the suite of this file's tests. */
 #define SUITE(name)                         \
