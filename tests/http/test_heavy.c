@@ -34,8 +34,8 @@ static const struct heavy {
     {64, 8, HEAVY_CONFIG(WINDOW), "\"outputs\":[\"head_stats\"],"},
 };
 #define NUM_HEAVIES 5
-#define TRIES 3 /* another process may disturb one */
-#define PART 3  /* the longest wait is less than a third of the whole time; a tenth is usual */
+#define TRIES 10 /* other processes may disturb some */
+#define PART 3   /* the longest wait is less than a third of the whole time; a tenth is usual */
 
 static void begin_heavy(const struct heavy *heavy, size_t tokens)
 {
@@ -97,17 +97,21 @@ static bool waits_are_short(double *whole, struct long_call *call)
 /* The weights ascend, so that ranking them takes longest. */
 TEST(decodes_are_answered_while_mean_weights_are_ranked)
 {
-    struct long_call call = {.daemon = &served, .path = "/attend"};
     double whole;
+    bool soon = false;
     serve(HEAVY_CONFIG(""));
     ck_assert_int_eq(step(&client, "short", true), 0);
-    text_add(&call.body, "{\"outputs\":[\"attention_weights\"],\"average_heads\":true,"
-                         "\"top_k\":1024,\"binary_output\":true,\"scale\":1");
-    add_column(&call.body, "query", MEAN_ROWS, 1);
-    add_column(&call.body, "key", MEAN_KEYS, 1e-3);
-    add_column(&call.body, "value", MEAN_KEYS, 1);
-    text_add(&call.body, "}");
-    ck_assert(waits_are_short(&whole, &call));
+    for (size_t tries = 0; !soon && tries < TRIES; tries++) {
+        struct long_call call = {.daemon = &served, .path = "/attend"};
+        text_add(&call.body, "{\"outputs\":[\"attention_weights\"],\"average_heads\":true,"
+                             "\"top_k\":1024,\"binary_output\":true,\"scale\":1");
+        add_column(&call.body, "query", MEAN_ROWS, 1);
+        add_column(&call.body, "key", MEAN_KEYS, 1e-3);
+        add_column(&call.body, "value", MEAN_KEYS, 1);
+        text_add(&call.body, "}");
+        soon = waits_are_short(&whole, &call);
+    }
+    ck_assert(soon);
     serve_end();
 }
 
