@@ -1,5 +1,6 @@
 /* model_published.c: configurations with all the keys that the published files of each family have;
- * none may be refused for a key that does not touch attention, and each means what its file says. */
+ * none may be refused for a key that does not touch attention, and each means what its file
+ * says. */
 #include <check.h>
 #include <dirent.h>
 #include <jansson.h>
