@@ -16,7 +16,7 @@ export CK_DEFAULT_TIMEOUT=1200 ATTND=tests/arm64/attnd.sh
 NOT_EMULATED=' sandbox promises '
 # Tests that turn the sandbox on, and those whose requests take longer under the emulator than the
 # daemon waits, or whose daemon asks for TCP_INFO, of which qemu 7.2 answers four bytes.
-export CK_EXCLUDE_TAGS='sandbox timed'
+export CK_EXCLUDE_TAGS='sandboxed timed'
 # These suites time the daemon, start it without its page, or preload a library of this machine.
 NOT_OVER_HTTP=' fairness heavy interrupts lifecycle memory observed page pauses replies slow_disk '
 NOT_OVER_HTTP+=' stalls '

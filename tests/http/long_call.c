@@ -3,6 +3,8 @@
 
 #include <check.h>
 
+#include "clock.h"
+
 void add_rows(struct text *body, size_t rows)
 {
     text_add(body, "\"hidden_states\":{\"shape\":[%zu,%d],\"data\":[", rows, ROW_WIDTH);
@@ -29,10 +31,12 @@ static void *call_long(void *argument)
     struct long_call *call = argument;
     struct client own;
     client_open(&own, call->daemon);
+    const double before = clock_ms();
     call->answer = client_send(&own, &(struct request){.method = "POST",
                                                        .path = call->path,
                                                        .body = call->body.data,
                                                        .headers = call->headers});
+    call->took_ms = clock_ms() - before;
     atomic_store(&call->answered, true);
     client_close(&own);
     return NULL;

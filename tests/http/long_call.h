@@ -20,6 +20,7 @@ struct long_call {
     struct text body;
     pthread_t thread;
     atomic_bool answered;
+    double took_ms; /* from before it was sent to its answer */
     struct answer answer;
 };
 

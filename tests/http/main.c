@@ -15,11 +15,11 @@
 /* Sanitizers slow a test down tenfold, and the machine may be busy. */
 #define TIMEOUT_S "300"
 
-#define SUITE(name) {#name, suite_##name},
+#define ROW(name) {#name, suite_##name},
 
 #define ONE_MORE(name) +1 /* a list of these, after 0, is the number of names */
 
-static const struct runner_suite suites[] = {SUITES(SUITE)};
+static const struct runner_suite suites[] = {SUITES(ROW)};
 
 int main(void)
 {

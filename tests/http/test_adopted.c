@@ -47,7 +47,7 @@ static void list_arguments(const char *out[WORDS], char paths[8][80], const char
                                  "--durability", durability, "--sandbox",  sandbox};
     snprintf(paths[0], 80, "%s/%s", root, own);
     memcpy(out, first, sizeof first);
-    n = sizeof first / sizeof first[0];
+    n = COUNT(first);
     for (size_t i = 0; adopted[i] != '\0'; i++) {
         ck_assert_uint_lt(i, 7);
         snprintf(paths[i + 1], 80, "%s/%c", root, adopted[i]);
@@ -192,7 +192,9 @@ static void decode_all(const char *const ids[], size_t count, unsigned seed)
     free(list.data);
 }
 
-START_TEST(test_adopted_sessions_go_on_and_their_directory_is_given_back)
+CASE(adopted, set_up, tear_down, 120)
+
+TEST_EACH(adopted_sessions_go_on_and_their_directory_is_given_back, 1)
 {
     char ids[2][65], own[65], fork[65], path[320];
     struct daemon moved = {.process.pid = 0};
@@ -236,9 +238,8 @@ START_TEST(test_adopted_sessions_go_on_and_their_directory_is_given_back)
     free(seven);
     free(three);
 }
-END_TEST
 
-START_TEST(test_adopted_sessions_are_saved_at_the_end_and_by_snapshots)
+TEST(adopted_sessions_are_saved_at_the_end_and_by_snapshots)
 {
     char ids[2][65], path[320], directory[80];
     durability = "snapshot";
@@ -263,11 +264,10 @@ START_TEST(test_adopted_sessions_are_saved_at_the_end_and_by_snapshots)
     ck_assert_uint_eq(call_length(&client, ids[1], 0), 7);
     serve_end();
 }
-END_TEST
 
 /* A session is kept by the directory that its id names, so that a proxy finds it where the
  * directory is. */
-START_TEST(test_a_session_goes_into_the_directory_that_its_id_names)
+TEST(a_session_goes_into_the_directory_that_its_id_names)
 {
     static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
     char ids[2][65], id[65], path[128];
@@ -305,11 +305,10 @@ START_TEST(test_a_session_goes_into_the_directory_that_its_id_names)
     ck_assert_int_eq((int)call_metric(&client, "attnd_sessions"), 2);
     serve_end();
 }
-END_TEST
 
 /* The key of a creation is found whichever directory has the session, and two directories may have
  * sessions of one key. */
-START_TEST(test_idempotency_keys_of_two_directories_do_not_hinder_the_start)
+TEST(idempotency_keys_of_two_directories_do_not_hinder_the_start)
 {
     static const char *const key[] = {"Idempotency-Key: once", NULL};
     static const char *const names[] = {"b", "c"};
@@ -340,9 +339,8 @@ START_TEST(test_idempotency_keys_of_two_directories_do_not_hinder_the_start)
     ck_assert_int_eq((int)call_metric(&client, "attnd_sessions"), 1);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_bounds_hold_for_all_directories_together)
+TEST(bounds_hold_for_all_directories_together)
 {
     char ids[2][65];
     make_others(ids);
@@ -355,9 +353,8 @@ START_TEST(test_bounds_hold_for_all_directories_together)
     expect_posted(&client, "/sessions", "{\"model\":\"tiny\"}", 503, "session_limit");
     serve_end();
 }
-END_TEST
 
-START_TEST(test_sessions_of_a_lost_adopted_directory_are_lost)
+TEST(sessions_of_a_lost_adopted_directory_are_lost)
 {
     char ids[2][65];
     make_others(ids);
@@ -372,11 +369,10 @@ START_TEST(test_sessions_of_a_lost_adopted_directory_are_lost)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-START_TEST(test_directories_that_cannot_be_adopted_are_refused)
+TEST(directories_that_cannot_be_adopted_are_refused)
 {
     char ids[2][65];
     make_others(ids);
@@ -398,10 +394,9 @@ START_TEST(test_directories_that_cannot_be_adopted_are_refused)
     ck_assert_int_eq((int)call_metric(&client, "attnd_sessions"), 4);
     serve_end();
 }
-END_TEST
 
 /* Which of the two a caller means nobody can tell, and neither is deleted. */
-START_TEST(test_sessions_of_one_id_in_two_directories_are_refused_and_kept)
+TEST(sessions_of_one_id_in_two_directories_are_refused_and_kept)
 {
     static const char *const names[] = {"a", "b"};
     for (size_t i = 0; i < 2; i++) {
@@ -425,9 +420,8 @@ START_TEST(test_sessions_of_one_id_in_two_directories_are_refused_and_kept)
     ck_assert_int_eq(call_status(&client, "twin"), 200);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_directory_whose_models_are_not_here_is_refused_and_kept)
+TEST(a_directory_whose_models_are_not_here_is_refused_and_kept)
 {
     char ids[2][65], paths[8][80], *out, *err;
     const char *arguments[WORDS];
@@ -447,24 +441,8 @@ START_TEST(test_a_directory_whose_models_are_not_here_is_refused_and_kept)
     decode(&client, ids[0], 5, 6);
     serve_end();
 }
-END_TEST
 
-Suite *suite_adopted(void)
-{
-    Suite *suite = suite_create("adopted");
-    TCase *tests = suite_cases(suite, "adopted", set_up, tear_down, 120);
-    TCase *sandboxed = suite_cases(suite, "sandboxed", set_up, tear_down, 120);
-    tcase_add_loop_test(tests, test_adopted_sessions_go_on_and_their_directory_is_given_back, 0, 1);
-    tcase_add_test(tests, test_adopted_sessions_are_saved_at_the_end_and_by_snapshots);
-    tcase_add_test(tests, test_a_session_goes_into_the_directory_that_its_id_names);
-    tcase_add_test(tests, test_idempotency_keys_of_two_directories_do_not_hinder_the_start);
-    tcase_add_test(tests, test_bounds_hold_for_all_directories_together);
-    tcase_add_test(tests, test_sessions_of_a_lost_adopted_directory_are_lost);
-    tcase_add_test(tests, test_directories_that_cannot_be_adopted_are_refused);
-    tcase_add_test(tests, test_sessions_of_one_id_in_two_directories_are_refused_and_kept);
-    tcase_add_test(tests, test_a_directory_whose_models_are_not_here_is_refused_and_kept);
-    tcase_set_tags(sandboxed, "sandbox");
-    tcase_add_loop_test(sandboxed, test_adopted_sessions_go_on_and_their_directory_is_given_back, 1,
-                        2);
-    return suite;
-}
+CASE(sandboxed, set_up, tear_down, 120)
+AGAIN(adopted_sessions_go_on_and_their_directory_is_given_back, 1, 2)
+
+SUITE(adopted)

@@ -58,7 +58,9 @@ static void expect_same_decode(const char *a, const char *b, unsigned seed)
     free(second);
 }
 
-START_TEST(test_fork_continues_as_its_parent_would)
+CASE(algebra, serve_small, serve_end, 0)
+
+TEST(fork_continues_as_its_parent_would)
 {
     start_session("parent", 70);
     double before = call_metric(&client, "attnd_cache_used_bytes");
@@ -68,9 +70,8 @@ START_TEST(test_fork_continues_as_its_parent_would)
     for (unsigned i = 70; i < 75; i++)
         expect_same_decode("parent", "child", i);
 }
-END_TEST
 
-START_TEST(test_fork_and_parent_never_see_each_other)
+TEST(fork_and_parent_never_see_each_other)
 {
     start_session("left", 60);
     start_session("alone", 60);
@@ -87,9 +88,8 @@ START_TEST(test_fork_and_parent_never_see_each_other)
         free(output_of("again", 900 + i));
     expect_same_decode("right", "again", 7);
 }
-END_TEST
 
-START_TEST(test_fork_of_a_length_equals_the_parent_at_that_length)
+TEST(fork_of_a_length_equals_the_parent_at_that_length)
 {
     start_session("long", 70);
     start_session("short", 64);
@@ -101,9 +101,8 @@ START_TEST(test_fork_of_a_length_equals_the_parent_at_that_length)
     ck_assert_uint_eq(call_length(&client, "none", 0), 0);
     expect_decode(&client, "none", 0, 0);
 }
-END_TEST
 
-START_TEST(test_fork_without_an_id_gets_one_and_keeps_the_parents_limits)
+TEST(fork_without_an_id_gets_one_and_keeps_the_parents_limits)
 {
     call_create(&client, "named", ",\"max_length\":40,\"ttl_s\":77");
     expect_decode(&client, "named", 0, 0);
@@ -117,9 +116,8 @@ START_TEST(test_fork_without_an_id_gets_one_and_keeps_the_parents_limits)
     ck_assert_uint_eq(call_length(&client, id, 0), 1);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_fork_answers_a_retry_of_its_parents_last_step)
+TEST(fork_answers_a_retry_of_its_parents_last_step)
 {
     start_session("retried", 3);
     expect_change("retried", "fork", "{\"session_id\":\"whole\"}");
@@ -131,9 +129,8 @@ START_TEST(test_fork_answers_a_retry_of_its_parents_last_step)
     refuse_decode(&client, "part", 1, ",\"position\":1", 409, "position_conflict");
     expect_decode(&client, "part", 2, 2);
 }
-END_TEST
 
-START_TEST(test_fork_refuses_invalid_requests)
+TEST(fork_refuses_invalid_requests)
 {
     char body[96];
     start_session("root", 3);
@@ -153,9 +150,8 @@ START_TEST(test_fork_refuses_invalid_requests)
     expect_change("root", "fork", body);
     answer_free(&seen);
 }
-END_TEST
 
-START_TEST(test_truncate_rolls_every_layer_back)
+TEST(truncate_rolls_every_layer_back)
 {
     struct text body = {0};
     start_session("back", 70);
@@ -173,9 +169,8 @@ START_TEST(test_truncate_rolls_every_layer_back)
     ck_assert_uint_eq(call_length(&client, "back", 1), 0);
     expect_decode(&client, "back", 0, 0);
 }
-END_TEST
 
-START_TEST(test_truncate_forgets_the_last_step)
+TEST(truncate_forgets_the_last_step)
 {
     start_session("forgets", 5);
     expect_change("forgets", "truncate", "{\"length\":4}");
@@ -184,9 +179,8 @@ START_TEST(test_truncate_forgets_the_last_step)
     expect_decode(&client, "forgets", 4, 4);
     ck_assert_uint_eq(call_length(&client, "forgets", 0), 5);
 }
-END_TEST
 
-START_TEST(test_truncate_refuses_invalid_requests)
+TEST(truncate_refuses_invalid_requests)
 {
     start_session("firm", 3);
     refuse_change("nobody", "truncate", "{\"length\":1}", 404, "session_not_found");
@@ -203,7 +197,6 @@ START_TEST(test_truncate_refuses_invalid_requests)
     answer_free(&answer);
     ck_assert_uint_eq(call_length(&client, "firm", 0), 3);
 }
-END_TEST
 
 /* ---- Idempotency ----------------------------------------------------------------------------- */
 
@@ -242,16 +235,15 @@ static void refuse_with_key(const char *path, const char *key, const char *body,
     answer_free(&answer);
 }
 
-START_TEST(test_same_key_and_body_make_one_session)
+TEST(same_key_and_body_make_one_session)
 {
     expect_once("/sessions", "k1", "{\"model\":\"tiny\"}");
     expect_once("/sessions", "k2", "{\"model\":\"tiny\",\"session_id\":\"own\"}");
     start_session("stem", 2);
     expect_once("/sessions/stem/fork", "k3", "{}");
 }
-END_TEST
 
-START_TEST(test_same_key_with_another_request_is_a_conflict)
+TEST(same_key_with_another_request_is_a_conflict)
 {
     expect_once("/sessions", "key", "{\"model\":\"tiny\",\"session_id\":\"first\"}");
     refuse_with_key("/sessions", "key", "{\"model\":\"tiny\",\"session_id\":\"second\"}", 409,
@@ -262,9 +254,8 @@ START_TEST(test_same_key_with_another_request_is_a_conflict)
                     "session_exists");
     ck_assert_int_eq(call_status(&client, "second"), 404);
 }
-END_TEST
 
-START_TEST(test_key_is_forgotten_with_its_session_and_by_a_refusal)
+TEST(key_is_forgotten_with_its_session_and_by_a_refusal)
 {
     static const char body[] = "{\"model\":\"tiny\",\"session_id\":\"mayfly\"}";
     refuse_with_key("/sessions", "brief", "{\"model\":\"none\"}", 404, "model_not_found");
@@ -272,9 +263,8 @@ START_TEST(test_key_is_forgotten_with_its_session_and_by_a_refusal)
     call_delete(&client, "mayfly");
     expect_once("/sessions", "brief", body);
 }
-END_TEST
 
-START_TEST(test_key_must_be_a_word)
+TEST(key_must_be_a_word)
 {
     refuse_with_key("/sessions", "two words", "{\"model\":\"tiny\"}", 400, "invalid_value");
     refuse_with_key("/sessions", "\"quoted\"", "{\"model\":\"tiny\"}", 400, "invalid_value");
@@ -282,24 +272,5 @@ START_TEST(test_key_must_be_a_word)
                     "a234567890123456789012345678901234567890123456789012345678901234x",
                     "{\"model\":\"tiny\"}", 400, "invalid_value");
 }
-END_TEST
 
-Suite *suite_algebra(void)
-{
-    Suite *suite = suite_create("algebra");
-    TCase *tests = suite_cases(suite, "algebra", serve_small, serve_end, 0);
-    tcase_add_test(tests, test_fork_continues_as_its_parent_would);
-    tcase_add_test(tests, test_fork_and_parent_never_see_each_other);
-    tcase_add_test(tests, test_fork_of_a_length_equals_the_parent_at_that_length);
-    tcase_add_test(tests, test_fork_without_an_id_gets_one_and_keeps_the_parents_limits);
-    tcase_add_test(tests, test_fork_answers_a_retry_of_its_parents_last_step);
-    tcase_add_test(tests, test_fork_refuses_invalid_requests);
-    tcase_add_test(tests, test_truncate_rolls_every_layer_back);
-    tcase_add_test(tests, test_truncate_forgets_the_last_step);
-    tcase_add_test(tests, test_truncate_refuses_invalid_requests);
-    tcase_add_test(tests, test_same_key_and_body_make_one_session);
-    tcase_add_test(tests, test_same_key_with_another_request_is_a_conflict);
-    tcase_add_test(tests, test_key_is_forgotten_with_its_session_and_by_a_refusal);
-    tcase_add_test(tests, test_key_must_be_a_word);
-    return suite;
-}
+SUITE(algebra)

@@ -25,7 +25,9 @@ static struct answer post_rows(const char *model, const float *rows, size_t batc
     return answer;
 }
 
-START_TEST(test_a_batch_gets_what_its_sequences_get_alone)
+CASE(layers, serve_small, serve_end, 0)
+
+TEST(a_batch_gets_what_its_sequences_get_alone)
 {
     float rows[3 * 7 * TINY];
     make_numbers(rows, 3 * 7 * TINY, 5);
@@ -43,9 +45,8 @@ START_TEST(test_a_batch_gets_what_its_sequences_get_alone)
     free(together);
     answer_free(&batch);
 }
-END_TEST
 
-START_TEST(test_layers_differ_and_outputs_come_as_asked)
+TEST(layers_differ_and_outputs_come_as_asked)
 {
     float rows[6 * TINY];
     make_numbers(rows, 6 * TINY, 5);
@@ -66,7 +67,6 @@ START_TEST(test_layers_differ_and_outputs_come_as_asked)
     answer_free(&zero);
     answer_free(&one);
 }
-END_TEST
 
 /* Fails unless two calls over the same rows give the same output or, where `same` is false,
  * different ones. */
@@ -90,7 +90,7 @@ static void compare_calls(const char *model, size_t tokens, size_t width, const 
     answer_free(&b);
 }
 
-START_TEST(test_models_own_causality_is_the_default_and_can_be_changed)
+TEST(models_own_causality_is_the_default_and_can_be_changed)
 {
     compare_calls("tiny", 6, TINY, "", ",\"is_causal\":true", true);
     compare_calls("tiny", 6, TINY, "", ",\"is_causal\":false", false);
@@ -99,18 +99,16 @@ START_TEST(test_models_own_causality_is_the_default_and_can_be_changed)
     compare_calls("tiny", 6, TINY, "", ",\"query_offset\":0", true);
     compare_calls("tiny", 6, TINY, ",\"is_causal\":false", ",\"query_offset\":5", true);
 }
-END_TEST
 
-START_TEST(test_null_is_as_good_as_leaving_a_field_out)
+TEST(null_is_as_good_as_leaving_a_field_out)
 {
     compare_calls("tiny", 6, TINY, "",
                   ",\"is_causal\":null,\"padding_mask\":null,\"position_ids\":null,\"scale\":null,"
                   "\"outputs\":null,\"layer\":null,\"session_id\":null,\"average_heads\":null",
                   true);
 }
-END_TEST
 
-START_TEST(test_positions_default_to_counting_and_only_distances_matter)
+TEST(positions_default_to_counting_and_only_distances_matter)
 {
     compare_calls("tiny", 6, TINY, "", ",\"position_ids\":[0,1,2,3,4,5]", true);
     compare_calls("tiny", 6, TINY, "", ",\"position_ids\":[10,11,12,13,14,15]", true);
@@ -119,9 +117,8 @@ START_TEST(test_positions_default_to_counting_and_only_distances_matter)
     compare_calls("tiny", 6, TINY, ",\"position_ids\":[0,2,4,6,8,10]",
                   ",\"position_ids\":[[[0,2,4,6,8,10]],[[0,2,4,6,8,10]],[[0,2,4,6,8,10]]]", true);
 }
-END_TEST
 
-START_TEST(test_layer_modifiers_act_on_the_layers_weights)
+TEST(layer_modifiers_act_on_the_layers_weights)
 {
     compare_calls("tiny", 4, TINY, ",\"padding_mask\":[1,1,0,1]",
                   ",\"attention_mask\":[[1,1,0,1],[1,1,0,1],[1,1,0,1],[1,1,0,1]]", true);
@@ -133,9 +130,8 @@ START_TEST(test_layer_modifiers_act_on_the_layers_weights)
     compare_calls("tiny", 4, TINY, "", ",\"head_mask\":[1,1,1,1]", true);
     compare_calls("tiny", 4, TINY, "", ",\"head_mask\":[1,1,0,1]", false);
 }
-END_TEST
 
-START_TEST(test_pruned_heads_leave_the_output_bias)
+TEST(pruned_heads_leave_the_output_bias)
 {
     float rows[4 * PLAIN];
     make_numbers(rows, 4 * PLAIN, 5);
@@ -146,9 +142,8 @@ START_TEST(test_pruned_heads_leave_the_output_bias)
     free(got);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_cross_attention_reads_the_rows_it_is_given)
+TEST(cross_attention_reads_the_rows_it_is_given)
 {
     float rows[5 * PLAIN];
     struct text encoder = {0}, split = {0};
@@ -165,19 +160,5 @@ START_TEST(test_cross_attention_reads_the_rows_it_is_given)
     text_free(&encoder);
     text_free(&split);
 }
-END_TEST
 
-Suite *suite_attend(void)
-{
-    Suite *suite = suite_create("attend");
-    TCase *layers = suite_cases(suite, "layers", serve_small, serve_end, 0);
-    tcase_add_test(layers, test_a_batch_gets_what_its_sequences_get_alone);
-    tcase_add_test(layers, test_layers_differ_and_outputs_come_as_asked);
-    tcase_add_test(layers, test_models_own_causality_is_the_default_and_can_be_changed);
-    tcase_add_test(layers, test_null_is_as_good_as_leaving_a_field_out);
-    tcase_add_test(layers, test_positions_default_to_counting_and_only_distances_matter);
-    tcase_add_test(layers, test_layer_modifiers_act_on_the_layers_weights);
-    tcase_add_test(layers, test_pruned_heads_leave_the_output_bias);
-    tcase_add_test(layers, test_cross_attention_reads_the_rows_it_is_given);
-    return suite;
-}
+SUITE(attend)

@@ -62,8 +62,10 @@ static void make(const char *id, unsigned seed, size_t rows)
 
 /* ---- Items ----------------------------------------------------------------------------------- */
 
+CASE(items, serve_small, serve_end, 0)
+
 /* A step of a beam search: children of those that go on, and the end of all others. */
-START_TEST(test_forks_are_made_in_order_and_then_the_deletes)
+TEST(forks_are_made_in_order_and_then_the_deletes)
 {
     make("a", 1, 70);
     make("b", 9, 5);
@@ -94,9 +96,8 @@ START_TEST(test_forks_are_made_in_order_and_then_the_deletes)
     free(of_a);
     free(of_b);
 }
-END_TEST
 
-START_TEST(test_an_item_that_fails_stops_no_other)
+TEST(an_item_that_fails_stops_no_other)
 {
     make("a", 1, 3);
     json_int_t epoch = call_create(&client, "c", "");
@@ -127,10 +128,9 @@ START_TEST(test_an_item_that_fails_stops_no_other)
     ck_assert_int_eq(call_status(&client, "a"), 200);
     expect_decode(&client, "b", 1, 3);
 }
-END_TEST
 
 /* The largest batch, with ids and numbers of the greatest length. */
-START_TEST(test_a_batch_of_64_forks_and_64_deletes_fits)
+TEST(a_batch_of_64_forks_and_64_deletes_fits)
 {
     char parent[65], last[65];
     struct text body = {0};
@@ -160,9 +160,8 @@ START_TEST(test_a_batch_of_64_forks_and_64_deletes_fits)
     ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 1);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_a_body_that_cannot_be_read_changes_nothing)
+TEST(a_body_that_cannot_be_read_changes_nothing)
 {
     static const struct {
         const char *body;
@@ -186,7 +185,7 @@ START_TEST(test_a_body_that_cannot_be_read_changes_nothing)
         {"[]", 400, "malformed_json", NULL},
     };
     call_create(&client, "a", "");
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         struct answer answer = batch(wrong[i].body);
         const json_t *error = json_object_get(answer.json, "error");
         const char *param = json_string_value(json_object_get(error, "param"));
@@ -197,9 +196,8 @@ START_TEST(test_a_body_that_cannot_be_read_changes_nothing)
     }
     ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 1);
 }
-END_TEST
 
-START_TEST(test_the_header_names_one_of_the_sessions)
+TEST(the_header_names_one_of_the_sessions)
 {
     static const char body[] = "{\"fork\":[{\"from\":\"a\",\"session_id\":\"b\"}],"
                                "\"delete\":[{\"session_id\":\"b\"}]}";
@@ -211,7 +209,6 @@ START_TEST(test_the_header_names_one_of_the_sessions)
         answer_free(&answer);
     }
 }
-END_TEST
 
 /* ---- Repeats --------------------------------------------------------------------------------- */
 
@@ -235,7 +232,7 @@ static void take_turn(bool again, char made[65])
     answer_free(&answer);
 }
 
-START_TEST(test_a_repeat_finds_the_forks_and_ends_nothing_twice)
+TEST(a_repeat_finds_the_forks_and_ends_nothing_twice)
 {
     char made[65] = "";
     make("a", 1, 3);
@@ -253,7 +250,6 @@ START_TEST(test_a_repeat_finds_the_forks_and_ends_nothing_twice)
     ck_assert(!is_replayed(&other, 0) && item_of(&other, "fork", 0) != NULL);
     answer_free(&other);
 }
-END_TEST
 
 static char directory[SCRATCH_PATH];
 
@@ -274,7 +270,9 @@ static void end_journal(void)
     scratch_remove(directory);
 }
 
-START_TEST(test_a_batch_outlives_a_kill)
+CASE(journal, begin_journal, end_journal, 0)
+
+TEST(a_batch_outlives_a_kill)
 {
     char made[65] = "";
     make("a", 1, 70);
@@ -289,7 +287,6 @@ START_TEST(test_a_batch_outlives_a_kill)
     free(bits);
     free(again);
 }
-END_TEST
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
@@ -306,7 +303,9 @@ static void begin_keys(void)
     served.authorization = "Authorization: Bearer " KEY_INFER;
 }
 
-START_TEST(test_keys_find_their_own_sessions_and_their_limits_hold)
+CASE(keys, begin_keys, serve_end, 0)
+
+TEST(keys_find_their_own_sessions_and_their_limits_hold)
 {
     call_create(&client, "mine", "");
     struct answer answer = batch("{\"fork\":[{\"from\":\"mine\",\"session_id\":\"f1\"},"
@@ -328,21 +327,5 @@ START_TEST(test_keys_find_their_own_sessions_and_their_limits_hold)
     served.authorization = "Authorization: Bearer " KEY_INFER;
     ck_assert_int_eq(call_status(&client, "mine"), 200);
 }
-END_TEST
 
-Suite *suite_batch(void)
-{
-    Suite *suite = suite_create("batch");
-    TCase *items = suite_cases(suite, "items", serve_small, serve_end, 0);
-    tcase_add_test(items, test_forks_are_made_in_order_and_then_the_deletes);
-    tcase_add_test(items, test_an_item_that_fails_stops_no_other);
-    tcase_add_test(items, test_a_batch_of_64_forks_and_64_deletes_fits);
-    tcase_add_test(items, test_a_body_that_cannot_be_read_changes_nothing);
-    tcase_add_test(items, test_the_header_names_one_of_the_sessions);
-    tcase_add_test(items, test_a_repeat_finds_the_forks_and_ends_nothing_twice);
-    TCase *journal = suite_cases(suite, "journal", begin_journal, end_journal, 0);
-    tcase_add_test(journal, test_a_batch_outlives_a_kill);
-    TCase *keys = suite_cases(suite, "keys", begin_keys, serve_end, 0);
-    tcase_add_test(keys, test_keys_find_their_own_sessions_and_their_limits_hold);
-    return suite;
-}
+SUITE(batch)

@@ -63,10 +63,12 @@ static const char *const outputs[] = {
     ",\"outputs\":[\"attention_weights\"],\"pool\":[2,3],\"average_heads\":true",
 };
 
-START_TEST(test_every_output_of_every_form_is_the_same_in_bytes)
+CASE(same, set_up, serve_end, 0)
+
+TEST_EACH(every_output_of_every_form_is_the_same_in_bytes, FORM_COUNT)
 {
     struct text body = {0};
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+    for (size_t i = 0; i < COUNT(outputs); i++) {
         body.length = 0;
         form_body(&body, _i, outputs[i]);
         expect_both_ways(form_path(_i), body.data, AS_FP32, forms[_i].name);
@@ -79,7 +81,6 @@ START_TEST(test_every_output_of_every_form_is_the_same_in_bytes)
     }
     text_free(&body);
 }
-END_TEST
 
 /* Adds masks and integers that fit a form's sizes. */
 static void add_modifiers(struct text *extra, int i)
@@ -119,7 +120,7 @@ static void add_modifiers(struct text *extra, int i)
                     "\"stage\":\"masked\"");
 }
 
-START_TEST(test_masks_and_integers_of_every_form_are_the_same_in_bytes)
+TEST_EACH(masks_and_integers_of_every_form_are_the_same_in_bytes, FORM_COUNT)
 {
     struct text body = {0}, extra = {0};
     add_modifiers(&extra, _i);
@@ -128,7 +129,6 @@ START_TEST(test_masks_and_integers_of_every_form_are_the_same_in_bytes)
     text_free(&body);
     text_free(&extra);
 }
-END_TEST
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
@@ -141,7 +141,7 @@ static void add_short_numbers(struct text *body, size_t n)
     text_floats(body, rows, 9, SHAPE(n, TINY));
 }
 
-START_TEST(test_halves_and_bfloats_are_the_numbers_they_stand_for)
+TEST(halves_and_bfloats_are_the_numbers_they_stand_for)
 {
     struct text body = {0};
     text_add(&body, "{\"model\":\"tiny\",\"hidden_states\":");
@@ -154,9 +154,8 @@ START_TEST(test_halves_and_bfloats_are_the_numbers_they_stand_for)
     expect_both_ways("/attend", body.data, AS_BF16, "BF16");
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_bytes_may_begin_anywhere)
+TEST(bytes_may_begin_anywhere)
 {
     struct text extra = {0}, body = {0};
     add_modifiers(&extra, FORM_SELF);
@@ -174,9 +173,8 @@ START_TEST(test_bytes_may_begin_anywhere)
     text_free(&extra);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_minus_infinity_is_itself_in_bytes)
+TEST(minus_infinity_is_itself_in_bytes)
 {
     static const uint32_t minus_infinity = 0xff800000;
     struct answer answer = post_json(
@@ -190,11 +188,10 @@ START_TEST(test_minus_infinity_is_itself_in_bytes)
     binary_decode(&answer, "lse");
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-START_TEST(test_a_session_fed_with_bytes_equals_one_fed_with_json)
+TEST(a_session_fed_with_bytes_equals_one_fed_with_json)
 {
     static const char *const ids[] = {"json", "bytes"};
     struct answer plain, binary;
@@ -222,9 +219,8 @@ START_TEST(test_a_session_fed_with_bytes_equals_one_fed_with_json)
         text_free(&bodies[1]);
     }
 }
-END_TEST
 
-START_TEST(test_a_step_repeated_in_another_form_is_the_same_step)
+TEST(a_step_repeated_in_another_form_is_the_same_step)
 {
     static const enum binary_type types[] = {AS_FP32, AS_FP16, AS_BF16};
     struct text body = {0};
@@ -256,9 +252,8 @@ START_TEST(test_a_step_repeated_in_another_form_is_the_same_step)
     answer_free(&first);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_items_that_fail_have_no_bytes_among_those_that_succeed)
+TEST(items_that_fail_have_no_bytes_among_those_that_succeed)
 {
     struct text body = {0};
     text_add(&body, "{\"model\":\"tiny\",\"sequences\":[{");
@@ -270,7 +265,6 @@ START_TEST(test_items_that_fail_have_no_bytes_among_those_that_succeed)
     expect_both_ways("/decode", body.data, AS_FP32, "a list");
     text_free(&body);
 }
-END_TEST
 
 /* ---- Headers and limits ---------------------------------------------------------------------- */
 
@@ -293,7 +287,7 @@ static bool replies_bytes(const char *extra, const char *header)
     return bytes;
 }
 
-START_TEST(test_the_body_decides_the_reply_and_else_accept)
+TEST(the_body_decides_the_reply_and_else_accept)
 {
     ck_assert(!replies_bytes("", NULL));
     ck_assert(!replies_bytes("", "Accept: application/json, application/octet-stream;q=0.9"));
@@ -304,9 +298,8 @@ START_TEST(test_the_body_decides_the_reply_and_else_accept)
     ck_assert(!replies_bytes(",\"binary_output\":false", BINARY_REPLY));
     ck_assert(replies_bytes(",\"binary_output\":null", BINARY_REPLY));
 }
-END_TEST
 
-START_TEST(test_errors_are_json_whatever_was_asked_for)
+TEST(errors_are_json_whatever_was_asked_for)
 {
     char type[256];
     struct answer answer = binary_post(
@@ -318,9 +311,8 @@ START_TEST(test_errors_are_json_whatever_was_asked_for)
     ck_assert(!answer_header(type, &answer, JSON_LENGTH));
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_the_length_of_json_may_come_with_a_json_type_and_chunks)
+TEST(the_length_of_json_may_come_with_a_json_type_and_chunks)
 {
     struct text json = {0}, body = {0};
     form_body(&json, FORM_SELF, "");
@@ -348,11 +340,10 @@ START_TEST(test_the_length_of_json_may_come_with_a_json_type_and_chunks)
     text_free(&json);
     text_free(&body);
 }
-END_TEST
 
 /* One head with one component: queries and keys count up from 1, so that each score is the product
  * of two known integers. */
-START_TEST(test_a_reply_of_many_pieces_arrives_whole_and_in_order)
+TEST(a_reply_of_many_pieces_arrives_whole_and_in_order)
 {
     enum { QUERIES = 300, KEYS = 500 };
     struct text body = {0};
@@ -380,7 +371,6 @@ START_TEST(test_a_reply_of_many_pieces_arrives_whole_and_in_order)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
 static void set_up_narrow(void) { serve(CONFIG_SMALL("\"max_reply_bytes\":65536,")); }
 
@@ -399,7 +389,9 @@ static void expect_weights(size_t n, const char *header, long status)
     text_free(&body);
 }
 
-START_TEST(test_a_number_in_bytes_counts_as_four)
+CASE(limits, set_up_narrow, serve_end, 0)
+
+TEST(a_number_in_bytes_counts_as_four)
 {
     expect_weights(25, NULL, 200); /* 600 + 4 * 25^2 * 25 bytes */
     expect_weights(26, NULL, 422);
@@ -408,26 +400,5 @@ START_TEST(test_a_number_in_bytes_counts_as_four)
     expect_weights(64, BINARY_REPLY, 422);
     ck_assert_double_eq(call_metric(&client, "attnd_queue_depth"), 0);
 }
-END_TEST
 
-Suite *suite_binary(void)
-{
-    Suite *suite = suite_create("binary");
-    TCase *same = suite_cases(suite, "same", set_up, serve_end, 0);
-    tcase_add_loop_test(same, test_every_output_of_every_form_is_the_same_in_bytes, 0, FORM_COUNT);
-    tcase_add_loop_test(same, test_masks_and_integers_of_every_form_are_the_same_in_bytes, 0,
-                        FORM_COUNT);
-    tcase_add_test(same, test_halves_and_bfloats_are_the_numbers_they_stand_for);
-    tcase_add_test(same, test_bytes_may_begin_anywhere);
-    tcase_add_test(same, test_minus_infinity_is_itself_in_bytes);
-    tcase_add_test(same, test_a_session_fed_with_bytes_equals_one_fed_with_json);
-    tcase_add_test(same, test_a_step_repeated_in_another_form_is_the_same_step);
-    tcase_add_test(same, test_items_that_fail_have_no_bytes_among_those_that_succeed);
-    tcase_add_test(same, test_the_body_decides_the_reply_and_else_accept);
-    tcase_add_test(same, test_errors_are_json_whatever_was_asked_for);
-    tcase_add_test(same, test_the_length_of_json_may_come_with_a_json_type_and_chunks);
-    tcase_add_test(same, test_a_reply_of_many_pieces_arrives_whole_and_in_order);
-    TCase *limits = suite_cases(suite, "limits", set_up_narrow, serve_end, 0);
-    tcase_add_test(limits, test_a_number_in_bytes_counts_as_four);
-    return suite;
-}
+SUITE(binary)

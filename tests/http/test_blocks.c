@@ -225,7 +225,9 @@ static void expect_states(const struct answer want[LIVING])
     }
 }
 
-START_TEST(test_snapshots_and_the_journal_after_them_give_every_bit_back)
+CASE(blocks, set_up, tear_down, 0)
+
+TEST_EACH(snapshots_and_the_journal_after_them_give_every_bit_back, (int)COUNT(models))
 {
     struct answer states[LIVING];
     char *bits[LIVING];
@@ -250,7 +252,6 @@ START_TEST(test_snapshots_and_the_journal_after_them_give_every_bit_back)
         answer_free(&states[i]);
     free_bits(bits, LIVING);
 }
-END_TEST
 
 /* ---- Damaged blocks -------------------------------------------------------------------------- */
 
@@ -300,7 +301,7 @@ static const char *start_and_lose(char out[SHARING + 1], char *bits[SHARING])
     return out;
 }
 
-START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
+TEST_EACH(damaged_block_costs_the_sessions_that_have_it_and_no_others, 2)
 {
     char path[320], lost[SHARING + 1], *bits[SHARING];
     unsigned first = 0, later = 0, of_fork = 0, of_other = 0;
@@ -337,9 +338,8 @@ START_TEST(test_damaged_block_costs_the_sessions_that_have_it_and_no_others)
                   later, of_fork, of_other);
     free_bits(bits, SHARING);
 }
-END_TEST
 
-START_TEST(test_missing_file_of_blocks_costs_the_sessions_that_have_it)
+TEST(missing_file_of_blocks_costs_the_sessions_that_have_it)
 {
     start();
     make("a", 70);
@@ -364,7 +364,6 @@ START_TEST(test_missing_file_of_blocks_costs_the_sessions_that_have_it)
     serve_end();
     free(bits);
 }
-END_TEST
 
 /* ---- Damaged manifests ----------------------------------------------------------------------- */
 
@@ -396,9 +395,9 @@ static void empty_manifest(void) { shell("truncate -s 0 *.manifest"); }
 
 static void (*const harms[])(void) = {damage_manifest, damage_copy, damage_each,
                                       remove_manifest, remove_copy, empty_manifest};
-#define NUM_HARMS ((int)(sizeof harms / sizeof harms[0]))
+#define NUM_HARMS ((int)COUNT(harms))
 
-START_TEST(test_each_record_of_the_manifest_may_be_damaged_in_one_copy)
+TEST_EACH(each_record_of_the_manifest_may_be_damaged_in_one_copy, NUM_HARMS)
 {
     char path[320], *bits[2];
     make_pair();
@@ -419,9 +418,8 @@ START_TEST(test_each_record_of_the_manifest_may_be_damaged_in_one_copy)
     serve_end();
     free_bits(bits, 2);
 }
-END_TEST
 
-START_TEST(test_record_damaged_in_both_copies_costs_its_session)
+TEST(record_damaged_in_both_copies_costs_its_session)
 {
     char path[320], *bits[2];
     make_pair();
@@ -444,11 +442,10 @@ START_TEST(test_record_damaged_in_both_copies_costs_its_session)
     serve_end();
     free_bits(bits, 2);
 }
-END_TEST
 
 /* Sessions that the journal has from their beginning are there, and the others are set aside with
  * the manifest: their blocks stay as they are over later starts. */
-START_TEST(test_manifest_of_which_nothing_is_left_costs_what_it_alone_has)
+TEST(manifest_of_which_nothing_is_left_costs_what_it_alone_has)
 {
     char path[320], *bits;
     make_pair();
@@ -479,11 +476,10 @@ START_TEST(test_manifest_of_which_nothing_is_left_costs_what_it_alone_has)
     serve_end();
     free(bits);
 }
-END_TEST
 
 /* ---- Files in use ---------------------------------------------------------------------------- */
 
-START_TEST(test_file_that_is_removed_in_use_is_noticed_and_written_anew)
+TEST_EACH(file_that_is_removed_in_use_is_noticed_and_written_anew, 4)
 {
     static const char *const suffixes[] = {".blocks", ".manifest", ".copy", ".journal"};
     char path[320], line[320], *bits[2];
@@ -495,7 +491,7 @@ START_TEST(test_file_that_is_removed_in_use_is_noticed_and_written_anew)
              _i < 3 ? strrchr(path, '/') + 1 : suffixes[_i]);
     free(daemon_log_with(&served, line));
     await_snapshots(made + 1);
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+    for (size_t i = 0; i < COUNT(suffixes); i++)
         ck_assert_uint_ge(state_files_find(path, directory, suffixes[i]), 1);
     append("b", 6, 2);
     note_bits(bits, 2);
@@ -506,10 +502,9 @@ START_TEST(test_file_that_is_removed_in_use_is_noticed_and_written_anew)
     serve_end();
     free_bits(bits, 2);
 }
-END_TEST
 
 /* A step that appends nothing is in no journal: the manifest has when a session was last used. */
-START_TEST(test_last_use_by_reading_alone_outlives_a_restart)
+TEST(last_use_by_reading_alone_outlives_a_restart)
 {
     start();
     call_create(&client, "idle", ",\"ttl_s\":4");
@@ -531,7 +526,6 @@ START_TEST(test_last_use_by_reading_alone_outlives_a_restart)
     ck_assert_int_eq(call_status(&client, "read"), 200);
     serve_end();
 }
-END_TEST
 
 /* ---- Files of older builds ------------------------------------------------------------------- */
 
@@ -570,7 +564,7 @@ static void expect_former(const char *const arguments[], const char *words)
     free(err);
 }
 
-START_TEST(test_directory_of_an_older_build_is_refused_and_not_touched)
+TEST_EACH(directory_of_an_older_build_is_refused_and_not_touched, 3)
 {
     static void (*const files[])(void) = {add_base, add_session_file, age_journal};
     static const char list[] = "find . -type f ! -name 'list*' -printf '%%f %%s %%i %%T@ ' "
@@ -597,23 +591,5 @@ START_TEST(test_directory_of_an_older_build_is_refused_and_not_touched)
     shell("cmp list0 list1");
     config_remove(own);
 }
-END_TEST
 
-Suite *suite_blocks(void)
-{
-    Suite *suite = suite_create("blocks");
-    TCase *tests = suite_cases(suite, "blocks", set_up, tear_down, 0);
-    tcase_add_loop_test(tests, test_snapshots_and_the_journal_after_them_give_every_bit_back, 0,
-                        (int)(sizeof models / sizeof models[0]));
-    tcase_add_loop_test(tests, test_damaged_block_costs_the_sessions_that_have_it_and_no_others, 0,
-                        2);
-    tcase_add_test(tests, test_missing_file_of_blocks_costs_the_sessions_that_have_it);
-    tcase_add_loop_test(tests, test_each_record_of_the_manifest_may_be_damaged_in_one_copy, 0,
-                        NUM_HARMS);
-    tcase_add_test(tests, test_record_damaged_in_both_copies_costs_its_session);
-    tcase_add_test(tests, test_manifest_of_which_nothing_is_left_costs_what_it_alone_has);
-    tcase_add_loop_test(tests, test_file_that_is_removed_in_use_is_noticed_and_written_anew, 0, 4);
-    tcase_add_test(tests, test_last_use_by_reading_alone_outlives_a_restart);
-    tcase_add_loop_test(tests, test_directory_of_an_older_build_is_refused_and_not_touched, 0, 3);
-    return suite;
-}
+SUITE(blocks)

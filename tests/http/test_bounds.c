@@ -45,7 +45,7 @@ static void attend_to_others(size_t rows, size_t keys, size_t values, long statu
     expect_post("/attend", &body, status, code);
 }
 
-START_TEST(test_max_tokens_bounds_rows_and_keys_alike)
+TEST(max_tokens_bounds_rows_and_keys_alike)
 {
     serve(CONFIG_SMALL("\"max_tokens\":20,"));
     attend_to_others(20, 20, 20, 200, NULL);
@@ -53,9 +53,8 @@ START_TEST(test_max_tokens_bounds_rows_and_keys_alike)
     attend_to_others(1, 21, 21, 422, "too_many_tokens");
     serve_end();
 }
-END_TEST
 
-START_TEST(test_rows_of_keys_and_of_values_are_equal_in_number)
+TEST(rows_of_keys_and_of_values_are_equal_in_number)
 {
     serve_small();
     attend_to_others(2, 3, 3, 200, NULL);
@@ -63,7 +62,6 @@ START_TEST(test_rows_of_keys_and_of_values_are_equal_in_number)
     attend_to_others(2, 3, 4, 422, "shape_mismatch");
     serve_end();
 }
-END_TEST
 
 static void attend_batch(size_t batch, size_t rows, long status, const char *code)
 {
@@ -75,7 +73,7 @@ static void attend_batch(size_t batch, size_t rows, long status, const char *cod
 }
 
 /* A model with 2 heads: 3 sequences of 4 rows are 3 * 2 * 4 * 4 scores. */
-START_TEST(test_max_scores_counts_sequences_and_heads)
+TEST(max_scores_counts_sequences_and_heads)
 {
     serve(CONFIG_SMALL("\"max_scores\":96,"));
     attend_batch(3, 4, 200, NULL);
@@ -84,7 +82,6 @@ START_TEST(test_max_scores_counts_sequences_and_heads)
     attend_batch(1, 7, 422, "too_many_tokens");
     serve_end();
 }
-END_TEST
 
 static void attend_sequences(size_t batch, long status, const char *code)
 {
@@ -99,19 +96,18 @@ static void attend_sequences(size_t batch, long status, const char *code)
     expect_post("/attend", &body, status, code);
 }
 
-START_TEST(test_a_batch_has_65536_sequences_at_most)
+TEST(a_batch_has_65536_sequences_at_most)
 {
     serve_small();
     attend_sequences(65536, 200, NULL);
     attend_sequences(65537, 422, "too_many_tokens");
     serve_end();
 }
-END_TEST
 
 #define CHUNK 200000
 
 /* Of chunks no length is declared, so nothing but their bytes can be counted. */
-START_TEST(test_bodies_in_chunks_count_as_in_flight)
+TEST(bodies_in_chunks_count_as_in_flight)
 {
     static char blanks[CHUNK];
     struct raw raw;
@@ -130,7 +126,6 @@ START_TEST(test_bodies_in_chunks_count_as_in_flight)
     ck_assert(call_metric(&client, "attnd_in_flight_bytes") < 65536);
     serve_end();
 }
-END_TEST
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 
@@ -147,14 +142,13 @@ static void decode_list(size_t items, long status, const char *code)
 }
 
 /* Each item of both lists fails. */
-START_TEST(test_a_list_of_errors_counts_against_max_reply_bytes)
+TEST(a_list_of_errors_counts_against_max_reply_bytes)
 {
     serve(CONFIG_SMALL("\"max_reply_bytes\":6000,"));
     decode_list(6000 / ITEM_TEXT, 200, NULL);
     decode_list(6000 / ITEM_TEXT + 1, 422, "reply_too_large");
     serve_end();
 }
-END_TEST
 
 static void attend_output(const char *output, size_t rows, const char *extra, long status)
 {
@@ -166,7 +160,7 @@ static void attend_output(const char *output, size_t rows, const char *extra, lo
 }
 
 /* 2 heads of width 4 have 8 numbers of 25 bytes in a row. */
-START_TEST(test_queries_and_outputs_of_heads_count_against_max_reply_bytes)
+TEST(queries_and_outputs_of_heads_count_against_max_reply_bytes)
 {
     serve(CONFIG_SMALL("\"max_reply_bytes\":6600,"));
     attend_output("query", 30, "", 200);
@@ -179,7 +173,6 @@ START_TEST(test_queries_and_outputs_of_heads_count_against_max_reply_bytes)
     attend_output("concat", 31, "", 422);
     serve_end();
 }
-END_TEST
 
 static struct answer attend_weights(size_t rows, const char *const headers[])
 {
@@ -195,7 +188,7 @@ static struct answer attend_weights(size_t rows, const char *const headers[])
 }
 
 /* 2 heads of 64 x 64 weights take 32 KiB as numbers and, at 25 bytes each, 200 KiB as text. */
-START_TEST(test_the_text_of_outputs_counts_as_in_flight)
+TEST(the_text_of_outputs_counts_as_in_flight)
 {
     serve(CONFIG_SMALL("\"max_in_flight_bytes\":163840,"));
     struct answer answer = attend_weights(64, NULL);
@@ -206,7 +199,6 @@ START_TEST(test_the_text_of_outputs_counts_as_in_flight)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
 /* The weights of equal rows are 1 / S: some 13 bytes each of a power of three. */
 static size_t length_of_weights(size_t rows, bool *coded, bool *varies)
@@ -222,7 +214,7 @@ static size_t length_of_weights(size_t rows, bool *coded, bool *varies)
     return length;
 }
 
-START_TEST(test_replies_of_at_most_256_kib_are_never_coded)
+TEST(replies_of_at_most_256_kib_are_never_coded)
 {
     bool coded, varies;
     serve(CONFIG_SMALL("\"reply_compression\":\"all\","));
@@ -233,21 +225,5 @@ START_TEST(test_replies_of_at_most_256_kib_are_never_coded)
     ck_assert(coded && varies);
     serve_end();
 }
-END_TEST
 
-Suite *suite_bounds(void)
-{
-    Suite *suite = suite_create("bounds");
-    TCase *calls = suite_cases(suite, "calls", NULL, NULL, 0);
-    TCase *replies = suite_cases(suite, "replies", NULL, NULL, 0);
-    tcase_add_test(calls, test_max_tokens_bounds_rows_and_keys_alike);
-    tcase_add_test(calls, test_rows_of_keys_and_of_values_are_equal_in_number);
-    tcase_add_test(calls, test_max_scores_counts_sequences_and_heads);
-    tcase_add_test(calls, test_a_batch_has_65536_sequences_at_most);
-    tcase_add_test(calls, test_bodies_in_chunks_count_as_in_flight);
-    tcase_add_test(replies, test_a_list_of_errors_counts_against_max_reply_bytes);
-    tcase_add_test(replies, test_queries_and_outputs_of_heads_count_against_max_reply_bytes);
-    tcase_add_test(replies, test_the_text_of_outputs_counts_as_in_flight);
-    tcase_add_test(replies, test_replies_of_at_most_256_kib_are_never_coded);
-    return suite;
-}
+SUITE(bounds)

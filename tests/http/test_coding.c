@@ -79,7 +79,9 @@ static void make_attend(struct text *body, size_t rows, const char *extra)
     free(x);
 }
 
-START_TEST(test_a_coded_body_gets_the_reply_of_the_plain_one)
+CASE(coding, setup, serve_end, 0)
+
+TEST_EACH(a_coded_body_gets_the_reply_of_the_plain_one, 2)
 {
     static const size_t rows[] = {1, 40, 2000};
     for (size_t i = 0; i < 3; i++) {
@@ -97,9 +99,8 @@ START_TEST(test_a_coded_body_gets_the_reply_of_the_plain_one)
         text_free(&body);
     }
 }
-END_TEST
 
-START_TEST(test_the_length_of_json_counts_bytes_that_have_been_expanded)
+TEST_EACH(the_length_of_json_counts_bytes_that_have_been_expanded, 2)
 {
     struct text json = {0}, body = {0};
     char length[64];
@@ -122,9 +123,8 @@ START_TEST(test_the_length_of_json_counts_bytes_that_have_been_expanded)
     text_free(&body);
     text_free(&json);
 }
-END_TEST
 
-START_TEST(test_small_documents_may_be_coded_and_stay_small)
+TEST_EACH(small_documents_may_be_coded_and_stay_small, 2)
 {
     struct text body = {0}, large = {0};
     text_add(&body, "{\"session_id\":\"coded-%d\",\"model\":\"tiny\"}", _i);
@@ -146,9 +146,8 @@ START_TEST(test_small_documents_may_be_coded_and_stay_small)
     text_free(&coded);
     text_free(&coded_large);
 }
-END_TEST
 
-START_TEST(test_damaged_bodies_and_bombs_change_no_session)
+TEST_EACH(damaged_bodies_and_bombs_change_no_session, 2)
 {
     struct text body = {0}, bomb = {0};
     call_create(&client, "safe", "");
@@ -186,7 +185,6 @@ START_TEST(test_damaged_bodies_and_bombs_change_no_session)
     text_free(&coded);
     text_free(&coded_bomb);
 }
-END_TEST
 
 /* POSTs an /attend whose reply has `rows` rows, with these members in the body and this
  * Accept-Encoding, or none where it is NULL. */
@@ -213,7 +211,7 @@ static struct answer attend(size_t rows, const char *accepted)
     return attend_with(rows, "", accepted);
 }
 
-START_TEST(test_large_replies_have_the_accepted_coding_and_a_vary_field)
+TEST_EACH(large_replies_have_the_accepted_coding_and_a_vary_field, 2)
 {
     char value[256], line[64];
     struct answer want = attend(2000, NULL);
@@ -237,9 +235,8 @@ START_TEST(test_large_replies_have_the_accepted_coding_and_a_vary_field)
     answer_free(&got);
     answer_free(&want);
 }
-END_TEST
 
-START_TEST(test_small_replies_are_never_coded)
+TEST(small_replies_are_never_coded)
 {
     char value[256];
     struct answer answer = attend(10, "gzip, deflate");
@@ -248,7 +245,6 @@ START_TEST(test_small_replies_are_never_coded)
     ck_assert_ptr_nonnull(answer.json);
     answer_free(&answer);
 }
-END_TEST
 
 /* What the option compresses in JSON, in binary form, and where the body says true and false. */
 static const struct {
@@ -270,7 +266,9 @@ static void expect_coded(const char *members, const char *accepted, bool coded, 
     answer_free(&answer);
 }
 
-START_TEST(test_replies_are_coded_where_the_body_or_else_the_option_says)
+CASE(policy, NULL, NULL, 0)
+
+TEST_EACH(replies_are_coded_where_the_body_or_else_the_option_says, COUNT(options))
 {
     static const char browser[] = "gzip, deflate, br, zstd";
     serve(options[_i].config);
@@ -284,20 +282,5 @@ START_TEST(test_replies_are_coded_where_the_body_or_else_the_option_says)
     expect_coded(",\"compressed_output\":false,\"binary_output\":true", browser, false, false);
     serve_end();
 }
-END_TEST
 
-Suite *suite_coding(void)
-{
-    Suite *suite = suite_create("coding");
-    TCase *tests = suite_cases(suite, "coding", setup, serve_end, 0);
-    tcase_add_loop_test(tests, test_a_coded_body_gets_the_reply_of_the_plain_one, 0, 2);
-    tcase_add_loop_test(tests, test_the_length_of_json_counts_bytes_that_have_been_expanded, 0, 2);
-    tcase_add_loop_test(tests, test_small_documents_may_be_coded_and_stay_small, 0, 2);
-    tcase_add_loop_test(tests, test_damaged_bodies_and_bombs_change_no_session, 0, 2);
-    tcase_add_loop_test(tests, test_large_replies_have_the_accepted_coding_and_a_vary_field, 0, 2);
-    tcase_add_test(tests, test_small_replies_are_never_coded);
-    TCase *policy = suite_cases(suite, "policy", NULL, NULL, 0);
-    tcase_add_loop_test(policy, test_replies_are_coded_where_the_body_or_else_the_option_says, 0,
-                        sizeof options / sizeof options[0]);
-    return suite;
-}
+SUITE(coding)

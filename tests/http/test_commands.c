@@ -39,7 +39,7 @@ static void expect_config(const char *config, const char *argument, int status, 
     config_remove(directory);
 }
 
-START_TEST(test_version_and_help_print_and_succeed)
+TEST(version_and_help_print_and_succeed)
 {
     static const char *const version[] = {"--version", NULL};
     static const char *const help[] = {"--help", NULL};
@@ -50,9 +50,8 @@ START_TEST(test_version_and_help_print_and_succeed)
     expect_run(help, 0, "http://127.0.0.1:8080/.\n", NULL);
     expect_run(help, 0, "attnd inspect PATH [--stack NAME] [--layers 0,3,5] [--dtype NAME]", NULL);
 }
-END_TEST
 
-START_TEST(test_unknown_arguments_and_wrong_values_are_named)
+TEST(unknown_arguments_and_wrong_values_are_named)
 {
     static const struct {
         const char *argument, *complaint;
@@ -68,14 +67,13 @@ START_TEST(test_unknown_arguments_and_wrong_values_are_named)
                  {"--help=1", "--help"},
                  {"--max-body-bytes=1TB", "--max-body-bytes"},
                  {"--config=/nonexistent.json", "/nonexistent.json"}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *const arguments[] = {cases[i].argument, NULL};
         expect_run(arguments, 2, NULL, cases[i].complaint);
     }
 }
-END_TEST
 
-START_TEST(test_unknown_variable_is_named)
+TEST(unknown_variable_is_named)
 {
     static const char *const check[] = {"--check", NULL};
     static const char *const variables[] = {"ATTN_PROT=80", NULL};
@@ -85,9 +83,8 @@ START_TEST(test_unknown_variable_is_named)
     free(out);
     free(err);
 }
-END_TEST
 
-START_TEST(test_check_prints_options_models_and_memory)
+TEST(check_prints_options_models_and_memory)
 {
     expect_config(CONFIG_SMALL("\"max_queue\":77,"), "--check", 0,
                   "max_queue           = 77 (file)", NULL);
@@ -101,9 +98,8 @@ START_TEST(test_check_prints_options_models_and_memory)
     expect_config(CONFIG_SMALL(""), "--check", 0,
                   "  the same bits alone and in a batch: steps of tiny\n", NULL);
 }
-END_TEST
 
-START_TEST(test_a_state_dir_alone_means_a_journal)
+TEST(a_state_dir_alone_means_a_journal)
 {
     static const char by_choice[] = CONFIG_SMALL("\"durability\":\"none\",\"state_dir\":\"s\",");
     static const char alone[] = CONFIG_SMALL("\"state_dir\":\"/nonexistent/s\",");
@@ -113,9 +109,8 @@ START_TEST(test_a_state_dir_alone_means_a_journal)
     expect_config(alone, "--port=0", 1, "",
                   "journal, since state_dir is given and no durability is");
 }
-END_TEST
 
-START_TEST(test_check_names_the_stack)
+TEST(check_names_the_stack)
 {
     struct text config = {0};
     char whole[PATH_MAX];
@@ -124,7 +119,6 @@ START_TEST(test_check_names_the_stack)
     expect_config(config.data, "--check", 0, "a: t5 cross, 2 of 2 layers", NULL);
     text_free(&config);
 }
-END_TEST
 
 /* ---- inspect --------------------------------------------------------------------------------- */
 
@@ -135,7 +129,7 @@ END_TEST
     "{\"model_type\":\"attention\",\"hidden_size\":8,\"num_heads\":4,\"num_key_value_heads\":2," \
     "\"head_dim\":4,\"value_head_dim\":3,\"transposed\":true}"
 
-START_TEST(test_inspect_prints_family_layers_and_costs)
+TEST(inspect_prints_family_layers_and_costs)
 {
     static const struct {
         const char *arguments[5], *part;
@@ -184,15 +178,14 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
         {{OWN "small.npz", "--config", OWN_SMALL}, "attention: 1 layers, weights stored as F32\n"},
         {{OWN "small_deflated.npz", "--config=" OWN_SMALL}, "stored as F64\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *arguments[7] = {"inspect"};
         memcpy(arguments + 1, cases[i].arguments, sizeof cases[i].arguments);
         expect_run(arguments, 0, cases[i].part, NULL);
     }
 }
-END_TEST
 
-START_TEST(test_inspect_reads_every_model_of_the_tests)
+TEST(inspect_reads_every_model_of_the_tests)
 {
     static const char *const directories[] = {GOLDEN, REFERENCE};
     size_t inspected = 0;
@@ -213,7 +206,6 @@ START_TEST(test_inspect_reads_every_model_of_the_tests)
     }
     ck_assert_uint_ge(inspected, 48);
 }
-END_TEST
 
 /* The standard output of a run with these arguments, which must succeed; the caller frees it. */
 static char *printed(const char *const arguments[])
@@ -225,7 +217,7 @@ static char *printed(const char *const arguments[])
     return out;
 }
 
-START_TEST(test_inspect_prints_keys_and_tensors_of_every_family)
+TEST(inspect_prints_keys_and_tensors_of_every_family)
 {
     static const char *const list[] = {"inspect", "--family", NULL};
     char *names = printed(list);
@@ -251,9 +243,8 @@ START_TEST(test_inspect_prints_keys_and_tensors_of_every_family)
     ck_assert_uint_ge(families, 98);
     free(names);
 }
-END_TEST
 
-START_TEST(test_inspect_prints_a_family_by_each_of_its_names)
+TEST(inspect_prints_a_family_by_each_of_its_names)
 {
     static const struct {
         const char *arguments[3], *part;
@@ -268,15 +259,14 @@ START_TEST(test_inspect_prints_a_family_by_each_of_its_names)
         {{"--family"}, "\ngpt_neox\ngptj\n"},
         {{"--family="}, "\nt5\ntorch_multihead_attention\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *arguments[5] = {"inspect"};
         memcpy(arguments + 1, cases[i].arguments, sizeof cases[i].arguments);
         expect_run(arguments, 0, cases[i].part, NULL);
     }
 }
-END_TEST
 
-START_TEST(test_inspect_complains_in_one_line)
+TEST(inspect_complains_in_one_line)
 {
     static const struct {
         const char *arguments[4], *complaint;
@@ -314,7 +304,7 @@ START_TEST(test_inspect_complains_in_one_line)
         {{"--family", "llama", GOLDEN "bert/model"}, "--family stands alone", 2},
         {{"--family=llama", "--stack=encoder"}, "--family stands alone", 2},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *arguments[6] = {"inspect"};
         char *out, *err;
         memcpy(arguments + 1, cases[i].arguments, sizeof cases[i].arguments);
@@ -326,11 +316,10 @@ START_TEST(test_inspect_complains_in_one_line)
         free(err);
     }
 }
-END_TEST
 
 /* A configuration costs what its checkpoint costs; kinds of layers that alternate are printed once;
  * a directory without weights is told of. */
-START_TEST(test_inspect_prints_a_configuration_alone)
+TEST(inspect_prints_a_configuration_alone)
 {
     static const char *const whole[] = {"inspect", REFERENCE "gemma2/model", "--json", NULL};
     static const char *const alone[] = {"inspect", "--json", REFERENCE "gemma2/model/config.json",
@@ -374,9 +363,8 @@ START_TEST(test_inspect_prints_a_configuration_alone)
     unlink(path);
     rmdir(directory);
 }
-END_TEST
 
-START_TEST(test_wrong_configuration_files_are_refused_by_key)
+TEST(wrong_configuration_files_are_refused_by_key)
 {
     static const struct {
         const char *config, *complaint;
@@ -401,12 +389,11 @@ START_TEST(test_wrong_configuration_files_are_refused_by_key)
         {"{\"models\":[{\"name\":\"a\",\"path\":\"x\"},{\"name\":\"a\",\"path\":\"x\"}]}",
          "models[1].name"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         expect_config(cases[i].config, "--check", 2, NULL, cases[i].complaint);
 }
-END_TEST
 
-START_TEST(test_models_that_cannot_be_opened_fail_the_check_and_the_start)
+TEST(models_that_cannot_be_opened_fail_the_check_and_the_start)
 {
     static const char *const modes[] = {"--check", "--port=0"};
     static const struct {
@@ -421,7 +408,7 @@ START_TEST(test_models_that_cannot_be_opened_fail_the_check_and_the_start)
          "\"num_attention_heads\":4,\"sliding\":8}}]}",
          "sliding"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         for (size_t mode = 0; mode < 2; mode++) {
             char directory[64], path[96], *out, *err;
             config_write(directory, path, cases[i].config);
@@ -434,9 +421,8 @@ START_TEST(test_models_that_cannot_be_opened_fail_the_check_and_the_start)
             free(err);
         }
 }
-END_TEST
 
-START_TEST(test_a_taken_port_fails_the_start)
+TEST(a_taken_port_fails_the_start)
 {
     struct daemon daemon;
     char port[32], *out, *err;
@@ -450,9 +436,8 @@ START_TEST(test_a_taken_port_fails_the_start)
     free(err);
     daemon_stop(&daemon);
 }
-END_TEST
 
-START_TEST(test_health_check_succeeds_while_the_daemon_lives)
+TEST(health_check_succeeds_while_the_daemon_lives)
 {
     struct daemon daemon;
     char port[32];
@@ -465,7 +450,6 @@ START_TEST(test_health_check_succeeds_while_the_daemon_lives)
     daemon_stop(&daemon);
     expect_run(arguments, 1, NULL, "Connection refused");
 }
-END_TEST
 
 /* The status of a thread must contain the line, as "Seccomp:\t2\n". */
 static void expect_status(const struct daemon *daemon, pid_t thread, const char *line)
@@ -475,7 +459,9 @@ static void expect_status(const struct daemon *daemon, pid_t thread, const char 
     free(text);
 }
 
-START_TEST(test_sandbox_holds_every_thread_of_a_serving_daemon)
+CASE(sandboxed, NULL, NULL, 0)
+
+TEST(sandbox_holds_every_thread_of_a_serving_daemon)
 {
     struct daemon daemon;
     pid_t threads[DAEMON_MAX_THREADS];
@@ -491,30 +477,5 @@ START_TEST(test_sandbox_holds_every_thread_of_a_serving_daemon)
     }
     daemon_stop(&daemon);
 }
-END_TEST
 
-Suite *suite_commands(void)
-{
-    Suite *suite = suite_create("commands");
-    TCase *commands = suite_cases(suite, "commands", NULL, NULL, 0);
-    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 0);
-    tcase_add_test(commands, test_version_and_help_print_and_succeed);
-    tcase_add_test(commands, test_unknown_arguments_and_wrong_values_are_named);
-    tcase_add_test(commands, test_unknown_variable_is_named);
-    tcase_add_test(commands, test_check_prints_options_models_and_memory);
-    tcase_add_test(commands, test_a_state_dir_alone_means_a_journal);
-    tcase_add_test(commands, test_check_names_the_stack);
-    tcase_add_test(commands, test_inspect_prints_family_layers_and_costs);
-    tcase_add_test(commands, test_inspect_reads_every_model_of_the_tests);
-    tcase_add_test(commands, test_inspect_prints_keys_and_tensors_of_every_family);
-    tcase_add_test(commands, test_inspect_prints_a_family_by_each_of_its_names);
-    tcase_add_test(commands, test_inspect_complains_in_one_line);
-    tcase_add_test(commands, test_inspect_prints_a_configuration_alone);
-    tcase_add_test(commands, test_wrong_configuration_files_are_refused_by_key);
-    tcase_add_test(commands, test_models_that_cannot_be_opened_fail_the_check_and_the_start);
-    tcase_add_test(commands, test_a_taken_port_fails_the_start);
-    tcase_add_test(commands, test_health_check_succeeds_while_the_daemon_lives);
-    tcase_set_tags(sandboxed, "sandbox");
-    tcase_add_test(sandboxed, test_sandbox_holds_every_thread_of_a_serving_daemon);
-    return suite;
-}
+SUITE(commands)

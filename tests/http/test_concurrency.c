@@ -81,7 +81,9 @@ static size_t order_steps(unsigned order[CALLERS * STEPS], const struct caller c
     return total;
 }
 
-START_TEST(test_callers_of_one_session_take_turns_and_its_cache_is_their_steps_in_order)
+CASE(callers, set_up, serve_end, 0)
+
+TEST(callers_of_one_session_take_turns_and_its_cache_is_their_steps_in_order)
 {
     static struct caller callers[CALLERS];
     static unsigned order[CALLERS * STEPS];
@@ -105,7 +107,6 @@ START_TEST(test_callers_of_one_session_take_turns_and_its_cache_is_their_steps_i
     answer_free(&shared);
     answer_free(&alone);
 }
-END_TEST
 
 /* ---- Many sessions --------------------------------------------------------------------------- */
 
@@ -133,7 +134,7 @@ static void *step_own_session(void *argument)
     return NULL;
 }
 
-START_TEST(test_sessions_stepped_together_get_the_bits_they_get_alone)
+TEST(sessions_stepped_together_get_the_bits_they_get_alone)
 {
     static struct sequence together[SESSIONS], alone[SESSIONS];
     for (unsigned i = 0; i < SESSIONS; i++) {
@@ -159,9 +160,8 @@ START_TEST(test_sessions_stepped_together_get_the_bits_they_get_alone)
     printf("concurrency: %d sessions at once, mean decode batch %.2f\n", SESSIONS, steps / batches);
     ck_assert_double_gt(steps / batches, 1);
 }
-END_TEST
 
-START_TEST(test_steps_go_on_beside_long_attention)
+TEST(steps_go_on_beside_long_attention)
 {
     struct text body = {0};
     float *rows = calloc(2000 * TINY, sizeof *rows);
@@ -189,10 +189,9 @@ START_TEST(test_steps_go_on_beside_long_attention)
     text_free(&body);
     free(rows);
 }
-END_TEST
 
 /* The scheduler keeps a job whose connection has ended; its memory is given back when it ends. */
-START_TEST(test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory)
+TEST(clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory)
 {
     struct text body = {0}, head = {0};
     float *rows = calloc(400 * TINY, sizeof *rows);
@@ -221,16 +220,5 @@ START_TEST(test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memor
     text_free(&head);
     free(rows);
 }
-END_TEST
 
-Suite *suite_concurrency(void)
-{
-    Suite *suite = suite_create("concurrency");
-    TCase *callers = suite_cases(suite, "callers", set_up, serve_end, 0);
-    tcase_add_test(callers,
-                   test_callers_of_one_session_take_turns_and_its_cache_is_their_steps_in_order);
-    tcase_add_test(callers, test_sessions_stepped_together_get_the_bits_they_get_alone);
-    tcase_add_test(callers, test_steps_go_on_beside_long_attention);
-    tcase_add_test(callers, test_clients_that_leave_while_they_wait_harm_nobody_and_keep_no_memory);
-    return suite;
-}
+SUITE(concurrency)

@@ -38,7 +38,11 @@ static void expect_last(struct raw *raw, unsigned status)
     ck_assert_msg(raw->length == 0, "%s", raw->data);
 }
 
-START_TEST(test_nothing_after_chunks_is_answered_and_their_answer_arrives)
+static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
+
+CASE(chunks, set_up, serve_end, 0)
+
+TEST(nothing_after_chunks_is_answered_and_their_answer_arrives)
 {
     struct text all = {0};
     text_add(&all, CREATE);
@@ -54,7 +58,6 @@ START_TEST(test_nothing_after_chunks_is_answered_and_their_answer_arrives)
     ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 10);
     text_free(&all);
 }
-END_TEST
 
 static void add_zeros(struct text *out, const char *name)
 {
@@ -65,7 +68,7 @@ static void add_zeros(struct text *out, const char *name)
 }
 
 /* Closing a socket that holds unread bytes discards the bytes that it has not sent. */
-START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_follows_them)
+TEST(a_large_answer_to_chunks_arrives_whole_though_more_follows_them)
 {
     struct text body = {0}, all = {0};
     struct raw raw;
@@ -91,7 +94,6 @@ START_TEST(test_a_large_answer_to_chunks_arrives_whole_though_more_follows_them)
     text_free(&body);
     text_free(&all);
 }
-END_TEST
 
 /* The cork makes the last bytes and the end one segment. */
 static void send_and_end(struct raw *raw, const char *text)
@@ -103,7 +105,7 @@ static void send_and_end(struct raw *raw, const char *text)
     raw_half_close(raw);
 }
 
-START_TEST(test_client_that_ends_its_side_along_with_its_chunks_is_answered)
+TEST(client_that_ends_its_side_along_with_its_chunks_is_answered)
 {
     for (int i = 0; i < 10; i++) {
         struct raw raw;
@@ -112,9 +114,8 @@ START_TEST(test_client_that_ends_its_side_along_with_its_chunks_is_answered)
         raw_close(&raw);
     }
 }
-END_TEST
 
-START_TEST(test_client_that_ends_its_side_along_with_its_request_gets_the_last_answer)
+TEST(client_that_ends_its_side_along_with_its_request_gets_the_last_answer)
 {
     for (int i = 0; i < 10; i++) {
         struct raw raw;
@@ -123,9 +124,8 @@ START_TEST(test_client_that_ends_its_side_along_with_its_request_gets_the_last_a
         raw_close(&raw);
     }
 }
-END_TEST
 
-START_TEST(test_body_that_ends_early_ends_its_connection_at_once)
+TEST(body_that_ends_early_ends_its_connection_at_once)
 {
     struct raw raw;
     send_and_end(&raw, "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -134,9 +134,8 @@ START_TEST(test_body_that_ends_early_ends_its_connection_at_once)
     ck_assert_msg(raw.length == 0, "%s", raw.data); /* no 408 at the deadline */
     raw_close(&raw);
 }
-END_TEST
 
-START_TEST(test_chunks_that_end_early_are_not_carried_out)
+TEST(chunks_that_end_early_are_not_carried_out)
 {
     struct raw raw;
     send_and_end(&raw, "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -149,7 +148,6 @@ START_TEST(test_chunks_that_end_early_are_not_carried_out)
     ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 0);
     ck_assert_double_eq(call_metric(&client, "attnd_in_flight_bytes"), 0);
 }
-END_TEST
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
 
@@ -186,13 +184,14 @@ static double heap_with_heads(size_t bytes)
     return heap;
 }
 
-START_TEST(test_long_targets_take_no_more_memory_than_short_ones)
+CASE(heads, serve_small, serve_end, 0)
+
+TEST(long_targets_take_no_more_memory_than_short_ones)
 {
     heap_with_heads(1); /* the first run takes memory that stays */
     double few = heap_with_heads(1), many = heap_with_heads(LONG_TARGET);
     ck_assert_msg(many - few < LEAST_LOST, "%.0f bytes, and %.0f with long targets", few, many);
 }
-END_TEST
 
 /* ---- Turns ----------------------------------------------------------------------------------- */
 
@@ -224,7 +223,7 @@ static void expect_200(struct raw *raw)
 }
 
 /* All requests are there when the stopped daemon goes on. */
-START_TEST(test_a_turn_answers_some_requests_before_it_reads_the_others)
+TEST(a_turn_answers_some_requests_before_it_reads_the_others)
 {
     static struct raw callers[CALLERS];
     char id[32], *const most = "attnd_decode_batch_size_bucket{model=\"tiny\",le=\"32\"}";
@@ -247,13 +246,16 @@ START_TEST(test_a_turn_answers_some_requests_before_it_reads_the_others)
     ck_assert_double_eq(call_metric(&client, most), batches);
     ck_assert_double_ge(batches, CALLERS / TURN_SOCKETS);
 }
-END_TEST
 
 #define FROZEN_MS 4000
 
+static void set_up_frozen(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":3000,")); }
+
+CASE(frozen, set_up_frozen, serve_end, 0)
+
 /* A step and the rest of a body that were sent in time count, though the daemon reads them late.
  * Little is done between what starts a time and the freeze, which is longer than all of them. */
-START_TEST(test_frozen_daemon_reads_what_was_sent_before_anything_expires)
+TEST(frozen_daemon_reads_what_was_sent_before_anything_expires)
 {
     static struct raw bodies[CALLERS], steps[CALLERS];
     char id[32];
@@ -285,16 +287,21 @@ START_TEST(test_frozen_daemon_reads_what_was_sent_before_anything_expires)
         raw_close(&bodies[i]);
     }
 }
-END_TEST
 
 #define PIPELINE 200
 
+static void serve_brief(void) { serve(CONFIG_SMALL("\"drain_timeout_s\":1,")); }
+
+static void close_client(void) { client_close(&client); }
+
+CASE(pipelines, serve_brief, close_client, 0)
+
 /* More than a turn serves of one connection's, small and in pieces; then a stop with all that. */
-START_TEST(test_pipelines_are_answered_whole_and_in_their_order)
+TEST(pipelines_are_answered_whole_and_in_their_order)
 {
     static struct raw callers[CALLERS / 5];
     struct text asks = {0};
-    const size_t count = sizeof callers / sizeof callers[0];
+    const size_t count = COUNT(callers);
     for (size_t i = 0; i < PIPELINE / 2; i++)
         text_add(&asks,
                  "GET /openapi.json HTTP/1.1\r\nHost: x\r\nX-Request-Id: a%zu\r\n\r\n"
@@ -325,7 +332,6 @@ START_TEST(test_pipelines_are_answered_whole_and_in_their_order)
     raw_answer_free(&whole);
     text_free(&asks);
 }
-END_TEST
 
 /* ---- Machines that vanish -------------------------------------------------------------------- */
 
@@ -352,7 +358,11 @@ static int other_end(const struct raw *raw, pid_t pid)
     return found;
 }
 
-START_TEST(test_unacknowledged_bytes_end_a_connection_soon_after_reply_timeout_ms)
+static void serve_timed(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":4321,")); }
+
+CASE(vanished, serve_timed, serve_end, 0)
+
+TEST(unacknowledged_bytes_end_a_connection_soon_after_reply_timeout_ms)
 {
     struct raw raw;
     unsigned timeout_ms = 0;
@@ -370,39 +380,5 @@ START_TEST(test_unacknowledged_bytes_end_a_connection_soon_after_reply_timeout_m
     }
     raw_close(&raw);
 }
-END_TEST
 
-static void set_up_frozen(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":3000,")); }
-
-static void close_client(void) { client_close(&client); }
-
-static void serve_brief(void) { serve(CONFIG_SMALL("\"drain_timeout_s\":1,")); }
-
-static void serve_timed(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":4321,")); }
-
-static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
-
-Suite *suite_connections(void)
-{
-    Suite *suite = suite_create("connections");
-    TCase *chunks = suite_cases(suite, "chunks", set_up, serve_end, 0);
-    tcase_add_test(chunks, test_nothing_after_chunks_is_answered_and_their_answer_arrives);
-    tcase_add_test(chunks, test_a_large_answer_to_chunks_arrives_whole_though_more_follows_them);
-    tcase_add_test(chunks, test_client_that_ends_its_side_along_with_its_chunks_is_answered);
-    tcase_add_test(chunks,
-                   test_client_that_ends_its_side_along_with_its_request_gets_the_last_answer);
-    tcase_add_test(chunks, test_body_that_ends_early_ends_its_connection_at_once);
-    tcase_add_test(chunks, test_chunks_that_end_early_are_not_carried_out);
-    TCase *heads = suite_cases(suite, "heads", serve_small, serve_end, 0);
-    tcase_add_test(heads, test_long_targets_take_no_more_memory_than_short_ones);
-    TCase *turns = suite_cases(suite, "turns", serve_small, serve_end, 0);
-    tcase_add_test(turns, test_a_turn_answers_some_requests_before_it_reads_the_others);
-    TCase *pipelines = suite_cases(suite, "pipelines", serve_brief, close_client, 0);
-    tcase_add_test(pipelines, test_pipelines_are_answered_whole_and_in_their_order);
-    TCase *frozen = suite_cases(suite, "frozen", set_up_frozen, serve_end, 0);
-    tcase_add_test(frozen, test_frozen_daemon_reads_what_was_sent_before_anything_expires);
-    TCase *vanished = suite_cases(suite, "vanished", serve_timed, serve_end, 0);
-    tcase_add_test(vanished,
-                   test_unacknowledged_bytes_end_a_connection_soon_after_reply_timeout_ms);
-    return suite;
-}
+SUITE(connections)

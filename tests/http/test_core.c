@@ -126,7 +126,7 @@ static const struct modifier modifiers[] = {
     {"query_offset [B]", CAUSAL, .value = from_an_offset_each,
      .text = ",\"is_causal\":true,\"query_offset\":[1,2]"},
 };
-#define MODIFIERS (sizeof modifiers / sizeof modifiers[0])
+#define MODIFIERS COUNT(modifiers)
 
 /* The modifiers of one call. */
 struct chosen {
@@ -296,15 +296,16 @@ static void expect_chosen(const struct chosen *chosen, bool batched)
     text_free(&what);
 }
 
-START_TEST(test_attention_without_weights_is_the_formula)
+CASE(weightless, serve_small, serve_end, 0)
+
+TEST(attention_without_weights_is_the_formula)
 {
     const struct chosen none = {.count = 0};
     expect_chosen(&none, true);
     expect_chosen(&none, false);
 }
-END_TEST
 
-START_TEST(test_each_modifier_does_what_it_says)
+TEST(each_modifier_does_what_it_says)
 {
     for (size_t i = 0; i < MODIFIERS; i++) {
         const struct chosen one = {.list = {&modifiers[i]}, .count = 1};
@@ -313,7 +314,6 @@ START_TEST(test_each_modifier_does_what_it_says)
             expect_chosen(&one, false);
     }
 }
-END_TEST
 
 /* The modifier of that name. */
 static const struct modifier *named(const char *name)
@@ -324,7 +324,7 @@ static const struct modifier *named(const char *name)
     return &modifiers[i];
 }
 
-START_TEST(test_modifiers_compose)
+TEST(modifiers_compose)
 {
     const struct chosen all = {.list = {named("padding_mask [B,S]"),
                                         named("attention_mask [B,T,S]"),
@@ -336,9 +336,8 @@ START_TEST(test_modifiers_compose)
     expect_chosen(&all, true);
     expect_chosen(&causal, true);
 }
-END_TEST
 
-START_TEST(test_scale_replaces_the_default)
+TEST(scale_replaces_the_default)
 {
     const struct chosen none = {.count = 0};
     struct core core;
@@ -346,9 +345,8 @@ START_TEST(test_scale_replaces_the_default)
     core.reference.scale = 2.5;
     expect_core(&core, ",\"scale\":2.5", "scale 2.5");
 }
-END_TEST
 
-START_TEST(test_flat_tensors_are_the_same_tensors)
+TEST(flat_tensors_are_the_same_tensors)
 {
     const struct chosen none = {.count = 0};
     struct core core;
@@ -364,9 +362,8 @@ START_TEST(test_flat_tensors_are_the_same_tensors)
         answer_free(&flat);
     }
 }
-END_TEST
 
-START_TEST(test_average_heads_is_their_mean)
+TEST(average_heads_is_their_mean)
 {
     const struct chosen none = {.count = 0};
     struct core core;
@@ -383,7 +380,6 @@ START_TEST(test_average_heads_is_their_mean)
     answer_free(&each);
     answer_free(&mean);
 }
-END_TEST
 
 /* Posts the rows that the reference has, not batched. */
 static struct answer post_wide(const struct reference *r)
@@ -401,14 +397,14 @@ static struct answer post_wide(const struct reference *r)
     return answer;
 }
 
-START_TEST(test_heads_are_up_to_1024_wide)
+TEST(heads_are_up_to_1024_wide)
 {
     enum { WIDEST = 1024 };
     static float query[H * T * (WIDEST + 1)], key[G * S * (WIDEST + 1)], value[G * S * WIDEST];
     const struct chosen none = {.count = 0};
-    make_numbers(query, sizeof query / sizeof *query, 1);
-    make_numbers(key, sizeof key / sizeof *key, 2);
-    make_numbers(value, sizeof value / sizeof *value, 3);
+    make_numbers(query, COUNT(query), 1);
+    make_numbers(key, COUNT(key), 2);
+    make_numbers(value, COUNT(value), 3);
     struct reference r = {
         .batch = 1,
         .heads = H,
@@ -438,18 +434,5 @@ START_TEST(test_heads_are_up_to_1024_wide)
     expect_answer(&answer, 422, "number_out_of_range", "1,025 wide");
     answer_free(&answer);
 }
-END_TEST
 
-Suite *suite_core(void)
-{
-    Suite *suite = suite_create("core");
-    TCase *core = suite_cases(suite, "weightless", serve_small, serve_end, 0);
-    tcase_add_test(core, test_attention_without_weights_is_the_formula);
-    tcase_add_test(core, test_each_modifier_does_what_it_says);
-    tcase_add_test(core, test_modifiers_compose);
-    tcase_add_test(core, test_scale_replaces_the_default);
-    tcase_add_test(core, test_flat_tensors_are_the_same_tensors);
-    tcase_add_test(core, test_average_heads_is_their_mean);
-    tcase_add_test(core, test_heads_are_up_to_1024_wide);
-    return suite;
-}
+SUITE(core)

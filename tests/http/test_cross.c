@@ -144,7 +144,9 @@ static void expect_stateless(const json_t *got, unsigned layer, unsigned query, 
     answer_free(&want);
 }
 
-START_TEST(test_steps_in_all_layers_equal_the_stateless_answers_and_append_nothing)
+CASE(steps, serve_crossed, serve_end, 120)
+
+TEST(steps_in_all_layers_equal_the_stateless_answers_and_append_nothing)
 {
     make_session("a", 7, 150);
     size_t bytes = (size_t)call_metric(&client, "attnd_cache_used_bytes");
@@ -159,9 +161,8 @@ START_TEST(test_steps_in_all_layers_equal_the_stateless_answers_and_append_nothi
         }
     ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), bytes);
 }
-END_TEST
 
-START_TEST(test_a_step_may_be_repeated_at_any_position)
+TEST(a_step_may_be_repeated_at_any_position)
 {
     make_session("a", 7, 70);
     struct answer first = query_step("a", 0, 3, ",\"position\":0"),
@@ -176,9 +177,8 @@ START_TEST(test_a_step_may_be_repeated_at_any_position)
     answer_free(&next);
     answer_free(&again);
 }
-END_TEST
 
-START_TEST(test_sessions_of_different_encoder_lengths_share_a_request)
+TEST(sessions_of_different_encoder_lengths_share_a_request)
 {
     static const size_t lengths[] = {1, 64, 65, 300};
     struct text body = {0};
@@ -200,9 +200,8 @@ START_TEST(test_sessions_of_different_encoder_lengths_share_a_request)
         expect_stateless(json_array_get(list, i), 1, 30 + i, i, lengths[i]);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_rows_of_encoder_padding_are_left_out)
+TEST(rows_of_encoder_padding_are_left_out)
 {
     struct text body = {0};
     text_add(&body, "{\"session_id\":\"p\",\"start\":true,\"encoder_padding_mask\":[1,0,1,1,0]");
@@ -225,7 +224,6 @@ START_TEST(test_rows_of_encoder_padding_are_left_out)
     answer_free(&answer);
     answer_free(&want);
 }
-END_TEST
 
 /* A start that is sent again, also after a restart, goes to the session that it has made. */
 static void expect_start_replayed(void)
@@ -239,7 +237,7 @@ static void expect_start_replayed(void)
     answer_free(&answer);
 }
 
-START_TEST(test_a_start_that_is_repeated_is_answered_again)
+TEST(a_start_that_is_repeated_is_answered_again)
 {
     make_session("a", 7, 90);
     size_t used = (size_t)call_metric(&client, "attnd_cache_used_bytes");
@@ -253,7 +251,6 @@ START_TEST(test_a_start_that_is_repeated_is_answered_again)
     answer_free(&answer);
     ck_assert_uint_eq(call_length(&client, "a", 0), 90);
 }
-END_TEST
 
 /* ---- POST /sessions -------------------------------------------------------------------------- */
 
@@ -294,7 +291,7 @@ static void expect_created(const struct answer *answer, size_t encoder_rows)
                          (json_int_t)encoder_rows);
 }
 
-START_TEST(test_a_created_session_has_its_options_and_answers_as_a_started_one)
+TEST(a_created_session_has_its_options_and_answers_as_a_started_one)
 {
     make_session("a", 7, 150);
     char *want = bits_of("a");
@@ -312,10 +309,9 @@ START_TEST(test_a_created_session_has_its_options_and_answers_as_a_started_one)
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_created_total"), 2);
     free(want);
 }
-END_TEST
 
 /* 1,500 rows of JSON are read by an I/O worker. */
-START_TEST(test_encoder_rows_of_a_created_session_come_as_json_or_as_bytes)
+TEST(encoder_rows_of_a_created_session_come_as_json_or_as_bytes)
 {
     struct text body = {0};
     float row[EK];
@@ -347,9 +343,8 @@ START_TEST(test_encoder_rows_of_a_created_session_come_as_json_or_as_bytes)
     expect_bits("j", want);
     free(want);
 }
-END_TEST
 
-START_TEST(test_a_session_is_created_once_for_an_idempotency_key)
+TEST(a_session_is_created_once_for_an_idempotency_key)
 {
     struct answer first = create("\"ttl_s\":60", 7, 90, "k"), again;
     expect_created(&first, 90);
@@ -372,10 +367,9 @@ START_TEST(test_a_session_is_created_once_for_an_idempotency_key)
     answer_free(&again);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_created_total"), 2);
 }
-END_TEST
 
 /* Both are begun while a long computation runs, and encoded after it. */
-START_TEST(test_two_requests_of_one_idempotency_key_at_once_create_one_session)
+TEST(two_requests_of_one_idempotency_key_at_once_create_one_session)
 {
     static const char *const headers[] = {"Idempotency-Key: k", NULL};
     struct long_call running = {.daemon = &served, .path = "/attend"}, calls[2];
@@ -399,9 +393,8 @@ START_TEST(test_two_requests_of_one_idempotency_key_at_once_create_one_session)
     answer_free(&list);
     ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), LAYERS * 8 * BLOCK);
 }
-END_TEST
 
-START_TEST(test_encoder_rows_that_cannot_be_create_no_session)
+TEST(encoder_rows_that_cannot_be_create_no_session)
 {
     static const struct {
         const char *body;
@@ -428,7 +421,7 @@ START_TEST(test_encoder_rows_that_cannot_be_create_no_session)
         {"{\"encoder_hidden_states\":[[1e99]]}", 422, "number_out_of_range",
          "encoder_hidden_states"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct answer answer = client_post(&client, "/sessions", cases[i].body);
         expect_answer(&answer, cases[i].status, cases[i].code, cases[i].body);
         const char *param =
@@ -442,7 +435,6 @@ START_TEST(test_encoder_rows_that_cannot_be_create_no_session)
     ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), 0);
     answer_free(&list);
 }
-END_TEST
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
@@ -454,7 +446,7 @@ static void expect_no_session(struct answer *answer, long status, const char *co
     ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), 0);
 }
 
-START_TEST(test_a_start_that_fails_leaves_no_session)
+TEST(a_start_that_fails_leaves_no_session)
 {
     struct answer answer = start_session("x", 1, 20, ",\"encoder_padding_mask\":[1]");
     expect_no_session(&answer, 422, "shape_mismatch");
@@ -472,51 +464,14 @@ START_TEST(test_a_start_that_fails_leaves_no_session)
     answer_free(&answer);
     ck_assert_uint_eq(call_length(&client, "x", 0), 20);
 }
-END_TEST
-
-START_TEST(test_encoder_rows_beyond_the_pool_take_nothing)
-{
-    const char *const arguments[] = {"--cache-bytes", "64KiB", NULL};
-    daemon_start(&served, CONFIG(""), arguments, NULL);
-    client_open(&client, &served);
-    struct answer answer = start_session("x", 1, 600, ""); /* 20 blocks of 4 KiB; there are 16 */
-    expect_no_session(&answer, 503, "pool_full");
-    make_session("y", 1, 512);
-    serve_end();
-}
-END_TEST
 
 #define KEYS                                                                                 \
     "{\"keys\":[{\"name\":\"a\",\"key\":\"a-0123456789abcdef0123456789abcdef\",\"scopes\":[" \
     "\"infer\"],\"cache_bytes\":16384}]}"
 
-/* The account has room for four blocks. */
-START_TEST(test_encoder_rows_count_towards_the_quota)
-{
-    char path[SECRET_PATH], variable[96];
-    const char *const variables[] = {variable, NULL};
-    secret_write(path, KEYS);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", path);
-    daemon_start(&served, CONFIG(""), NULL, variables);
-    served.authorization = "Authorization: Bearer a-0123456789abcdef0123456789abcdef";
-    client_open(&client, &served);
-    struct answer answer = start_session("x", 1, 129, "");
-    expect_answer(&answer, 429, "quota_exceeded", "six blocks");
-    answer_free(&answer);
-    make_session("y", 1, 128);
-    answer = start_session("z", 1, 1, "");
-    expect_answer(&answer, 429, "quota_exceeded", "two more");
-    answer_free(&answer);
-    call_delete(&client, "y");
-    make_session("z", 1, 128);
-    serve_end();
-    unlink(path);
-}
-END_TEST
-
 /* ---- What is kept ---------------------------------------------------------------------------- */
 
-START_TEST(test_forks_and_states_keep_the_encoder_rows)
+TEST(forks_and_states_keep_the_encoder_rows)
 {
     make_session("a", 7, 100);
     char *want = bits_of("a");
@@ -541,10 +496,45 @@ START_TEST(test_forks_and_states_keep_the_encoder_rows)
     answer_free(&answer);
     free(want);
 }
-END_TEST
+
+CASE(kept, set_up, tear_down, 120)
+
+TEST(encoder_rows_beyond_the_pool_take_nothing)
+{
+    const char *const arguments[] = {"--cache-bytes", "64KiB", NULL};
+    daemon_start(&served, CONFIG(""), arguments, NULL);
+    client_open(&client, &served);
+    struct answer answer = start_session("x", 1, 600, ""); /* 20 blocks of 4 KiB; there are 16 */
+    expect_no_session(&answer, 503, "pool_full");
+    make_session("y", 1, 512);
+    serve_end();
+}
+
+/* The account has room for four blocks. */
+TEST(encoder_rows_count_towards_the_quota)
+{
+    char path[SECRET_PATH], variable[96];
+    const char *const variables[] = {variable, NULL};
+    secret_write(path, KEYS);
+    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", path);
+    daemon_start(&served, CONFIG(""), NULL, variables);
+    served.authorization = "Authorization: Bearer a-0123456789abcdef0123456789abcdef";
+    client_open(&client, &served);
+    struct answer answer = start_session("x", 1, 129, "");
+    expect_answer(&answer, 429, "quota_exceeded", "six blocks");
+    answer_free(&answer);
+    make_session("y", 1, 128);
+    answer = start_session("z", 1, 1, "");
+    expect_answer(&answer, 429, "quota_exceeded", "two more");
+    answer_free(&answer);
+    call_delete(&client, "y");
+    make_session("z", 1, 128);
+    serve_end();
+    unlink(path);
+}
 
 /* Of each session what was answered is there after a kill, and what has failed is not. */
-START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
+TEST(a_killed_daemon_has_the_encoder_rows_again)
 {
     start(CONFIG(""), "journal", NULL);
     make_session("a", 7, 90);
@@ -578,9 +568,8 @@ START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
     serve_end();
     free(want);
 }
-END_TEST
 
-START_TEST(test_a_stopped_daemon_has_the_encoder_rows_again)
+TEST(a_stopped_daemon_has_the_encoder_rows_again)
 {
     start(CONFIG(""), "snapshot", NULL);
     make_session("a", 7, 90);
@@ -592,7 +581,6 @@ START_TEST(test_a_stopped_daemon_has_the_encoder_rows_again)
     serve_end();
     free(want);
 }
-END_TEST
 
 /* ---- Golden vectors -------------------------------------------------------------------------- */
 
@@ -630,7 +618,7 @@ static void run_golden(const struct golden_case *c, size_t b)
     free(output);
 }
 
-START_TEST(test_golden_cross_cases_hold_over_sessions)
+TEST(golden_cross_cases_hold_over_sessions)
 {
     struct golden_set set;
     char path[PATH_MAX], config[2 * PATH_MAX];
@@ -654,29 +642,5 @@ START_TEST(test_golden_cross_cases_hold_over_sessions)
     printf("cross: %zu golden sequences hold over sessions\n", runs);
     ck_assert_uint_ge(runs, 2);
 }
-END_TEST
 
-Suite *suite_cross(void)
-{
-    Suite *suite = suite_create("cross");
-    TCase *steps = suite_cases(suite, "steps", serve_crossed, serve_end, 120);
-    TCase *kept = suite_cases(suite, "kept", set_up, tear_down, 120);
-    tcase_add_test(steps, test_steps_in_all_layers_equal_the_stateless_answers_and_append_nothing);
-    tcase_add_test(steps, test_a_step_may_be_repeated_at_any_position);
-    tcase_add_test(steps, test_sessions_of_different_encoder_lengths_share_a_request);
-    tcase_add_test(steps, test_rows_of_encoder_padding_are_left_out);
-    tcase_add_test(steps, test_a_start_that_is_repeated_is_answered_again);
-    tcase_add_test(steps, test_a_created_session_has_its_options_and_answers_as_a_started_one);
-    tcase_add_test(steps, test_encoder_rows_of_a_created_session_come_as_json_or_as_bytes);
-    tcase_add_test(steps, test_a_session_is_created_once_for_an_idempotency_key);
-    tcase_add_test(steps, test_two_requests_of_one_idempotency_key_at_once_create_one_session);
-    tcase_add_test(steps, test_encoder_rows_that_cannot_be_create_no_session);
-    tcase_add_test(steps, test_a_start_that_fails_leaves_no_session);
-    tcase_add_test(steps, test_forks_and_states_keep_the_encoder_rows);
-    tcase_add_test(kept, test_encoder_rows_beyond_the_pool_take_nothing);
-    tcase_add_test(kept, test_encoder_rows_count_towards_the_quota);
-    tcase_add_test(kept, test_a_killed_daemon_has_the_encoder_rows_again);
-    tcase_add_test(kept, test_a_stopped_daemon_has_the_encoder_rows_again);
-    tcase_add_test(kept, test_golden_cross_cases_hold_over_sessions);
-    return suite;
-}
+SUITE(cross)

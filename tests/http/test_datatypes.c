@@ -117,7 +117,7 @@ static const char *const weights[] = {
     ",\"outputs\":[\"attention_weights\"],\"pool\":[1,3],\"pool_type\":\"mean\","
     "\"average_heads\":true",
 };
-#define WEIGHTS (sizeof weights / sizeof weights[0])
+#define WEIGHTS COUNT(weights)
 
 /* Posts a form twice, its maps as FP32 and as `type`. */
 static void post_both(struct answer *full, struct answer *narrow, int i, const char *members,
@@ -143,7 +143,9 @@ static void expect_others(const struct answer *got, const struct answer *want, i
             expect_same(forms[i].name, form_reply(got, i), form_reply(want, i), others[k]);
 }
 
-START_TEST(test_halves_of_every_form_are_the_nearest_to_its_weights_and_scores)
+CASE(datatypes, set_up, serve_end, 0)
+
+TEST_EACH(halves_of_every_form_are_the_nearest_to_its_weights_and_scores, FORM_COUNT)
 {
     static const char scores[] =
         ",\"outputs\":[\"attention_scores\",\"attention_weights\",\"lse\"],\"stage\":\"masked\"";
@@ -160,9 +162,8 @@ START_TEST(test_halves_of_every_form_are_the_nearest_to_its_weights_and_scores)
         answer_free(&half);
     }
 }
-END_TEST
 
-START_TEST(test_bytes_of_every_form_are_the_nearest_within_each_maps_range)
+TEST_EACH(bytes_of_every_form_are_the_nearest_within_each_maps_range, FORM_COUNT)
 {
     static const char gate[] = ",\"outputs\":[\"attention_weights\"],\"head_mask\":[1,-2]";
     const struct form *f = &forms[_i];
@@ -180,7 +181,6 @@ START_TEST(test_bytes_of_every_form_are_the_nearest_within_each_maps_range)
         answer_free(&few);
     }
 }
-END_TEST
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
@@ -201,7 +201,7 @@ static struct answer post_list(const char *extra)
     return answer;
 }
 
-START_TEST(test_steps_of_a_list_begin_at_a_multiple_of_their_elements)
+TEST(steps_of_a_list_begin_at_a_multiple_of_their_elements)
 {
     call_create(&client, "empty", ""); /* its map has 9 numbers */
     struct answer full = post_list("");
@@ -221,9 +221,8 @@ START_TEST(test_steps_of_a_list_begin_at_a_multiple_of_their_elements)
     }
     answer_free(&full);
 }
-END_TEST
 
-START_TEST(test_an_infer_reply_has_ranges_in_its_parameters)
+TEST(an_infer_reply_has_ranges_in_its_parameters)
 {
     struct text body = {0};
     float rows[2 * 3 * TINY];
@@ -257,11 +256,10 @@ START_TEST(test_an_infer_reply_has_ranges_in_its_parameters)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-START_TEST(test_datatypes_that_a_reply_cannot_have_are_refused)
+TEST_EACH(datatypes_that_a_reply_cannot_have_are_refused, FORM_COUNT)
 {
     static const struct {
         const char *members;
@@ -277,24 +275,11 @@ START_TEST(test_datatypes_that_a_reply_cannot_have_are_refused)
          "invalid_value"},
         {",\"map_datatype\":\"FP16\"", 400, "invalid_value"}, /* no map is asked for */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         form_refuse(&client, _i, cases[i].members, cases[i].status, cases[i].code);
     struct answer plain =
         form_expect(&client, _i, ",\"outputs\":[\"attention_weights\"],\"map_datatype\":\"FP32\"");
     answer_free(&plain);
 }
-END_TEST
 
-Suite *suite_datatypes(void)
-{
-    Suite *suite = suite_create("datatypes");
-    TCase *tests = suite_cases(suite, "datatypes", set_up, serve_end, 0);
-    tcase_add_loop_test(tests, test_halves_of_every_form_are_the_nearest_to_its_weights_and_scores,
-                        0, FORM_COUNT);
-    tcase_add_loop_test(tests, test_bytes_of_every_form_are_the_nearest_within_each_maps_range, 0,
-                        FORM_COUNT);
-    tcase_add_loop_test(tests, test_datatypes_that_a_reply_cannot_have_are_refused, 0, FORM_COUNT);
-    tcase_add_test(tests, test_steps_of_a_list_begin_at_a_multiple_of_their_elements);
-    tcase_add_test(tests, test_an_infer_reply_has_ranges_in_its_parameters);
-    return suite;
-}
+SUITE(datatypes)

@@ -15,15 +15,16 @@ static json_int_t length_in(const struct answer *answer)
     return json_integer_value(json_object_get(json_object_get(answer->json, "error"), "length"));
 }
 
-START_TEST(test_decode_of_an_unknown_session_is_not_found_and_makes_none)
+CASE(steps, serve_small, serve_end, 0)
+
+TEST(decode_of_an_unknown_session_is_not_found_and_makes_none)
 {
     refuse_decode(&client, "nobody", 1, "", 404, "session_not_found");
     refuse_decode(&client, "nobody", 1, ",\"start\":false", 404, "session_not_found");
     ck_assert_int_eq(call_status(&client, "nobody"), 404);
 }
-END_TEST
 
-START_TEST(test_start_makes_a_session_once)
+TEST(start_makes_a_session_once)
 {
     struct answer answer = call_decode(&client, "started", 1, ",\"start\":true");
     expect_answer(&answer, 200, NULL, "start");
@@ -35,9 +36,8 @@ START_TEST(test_start_makes_a_session_once)
     ck_assert_uint_eq(call_length(&client, "started", 0), 1);
     expect_decode(&client, "started", 2, 1);
 }
-END_TEST
 
-START_TEST(test_start_of_a_step_that_fails_leaves_no_session)
+TEST(start_of_a_step_that_fails_leaves_no_session)
 {
     refuse_decode(&client, "stillborn", 1, ",\"start\":true,\"position\":3", 409, "position_gap");
     ck_assert_int_eq(call_status(&client, "stillborn"), 404);
@@ -45,9 +45,8 @@ START_TEST(test_start_of_a_step_that_fails_leaves_no_session)
                   "shape_mismatch");
     ck_assert_int_eq(call_status(&client, "stillborn"), 404);
 }
-END_TEST
 
-START_TEST(test_position_must_be_the_length_and_errors_name_the_true_one)
+TEST(position_must_be_the_length_and_errors_name_the_true_one)
 {
     call_create(&client, "placed", "");
     for (unsigned i = 0; i < 4; i++)
@@ -63,9 +62,8 @@ START_TEST(test_position_must_be_the_length_and_errors_name_the_true_one)
     answer_free(&early);
     answer_free(&late);
 }
-END_TEST
 
-START_TEST(test_repeated_step_is_answered_again_and_not_applied)
+TEST(repeated_step_is_answered_again_and_not_applied)
 {
     call_create(&client, "again", "");
     for (unsigned i = 0; i < 3; i++)
@@ -86,13 +84,12 @@ START_TEST(test_repeated_step_is_answered_again_and_not_applied)
     answer_free(&first);
     answer_free(&second);
 }
-END_TEST
 
 #define OUTPUTS                                                                           \
     ",\"outputs\":[\"output\",\"attention_weights\",\"lse\",\"key\",\"value\",\"query\"," \
     "\"head_output\",\"concat\"]"
 
-START_TEST(test_repeated_prefill_is_answered_again_with_the_same_bits)
+TEST(repeated_prefill_is_answered_again_with_the_same_bits)
 {
     static const char *const extra[] = {",\"position\":0" OUTPUTS, ",\"position\":20" OUTPUTS};
     static const char *const names[] = {"output", "attention_weights", "lse",    "key", "value",
@@ -111,10 +108,9 @@ START_TEST(test_repeated_prefill_is_answered_again_with_the_same_bits)
     }
     ck_assert_uint_eq(call_length(&client, "prefilled", 0), 110);
 }
-END_TEST
 
 /* A row as [E] makes output and concat rows too. */
-START_TEST(test_outputs_of_one_row_follow_its_shape)
+TEST(outputs_of_one_row_follow_its_shape)
 {
     call_create(&client, "flat", "");
     call_create(&client, "listed", "");
@@ -134,9 +130,8 @@ START_TEST(test_outputs_of_one_row_follow_its_shape)
     answer_free(&flat);
     answer_free(&listed);
 }
-END_TEST
 
-START_TEST(test_steps_without_position_append_even_when_equal)
+TEST(steps_without_position_append_even_when_equal)
 {
     call_create(&client, "appended", "");
     for (json_int_t i = 0; i < 3; i++) {
@@ -146,9 +141,8 @@ START_TEST(test_steps_without_position_append_even_when_equal)
         answer_free(&answer);
     }
 }
-END_TEST
 
-START_TEST(test_uncommitted_step_computes_on_top_and_leaves_the_session)
+TEST(uncommitted_step_computes_on_top_and_leaves_the_session)
 {
     call_create(&client, "whatif", "");
     for (unsigned i = 0; i < 5; i++)
@@ -169,9 +163,8 @@ START_TEST(test_uncommitted_step_computes_on_top_and_leaves_the_session)
     answer_free(&tried);
     answer_free(&kept);
 }
-END_TEST
 
-START_TEST(test_layers_of_a_session_advance_separately)
+TEST(layers_of_a_session_advance_separately)
 {
     call_create(&client, "layers", "");
     for (unsigned i = 0; i < 3; i++)
@@ -185,9 +178,8 @@ START_TEST(test_layers_of_a_session_advance_separately)
     refuse_decode(&client, "layers", 9, ",\"layer\":2", 404, "layer_not_found");
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_prefill_equals_single_steps_and_plain_attention)
+TEST(prefill_equals_single_steps_and_plain_attention)
 {
     enum { N = 12 };
     struct text body = {0};
@@ -219,7 +211,6 @@ START_TEST(test_prefill_equals_single_steps_and_plain_attention)
     answer_free(&plain);
     text_free(&body);
 }
-END_TEST
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
@@ -262,7 +253,7 @@ static const char *item_message(const struct answer *answer, size_t i)
     return json_string_value(json_object_get(error, "message"));
 }
 
-START_TEST(test_bad_members_of_a_list_fail_alone)
+TEST(bad_members_of_a_list_fail_alone)
 {
     struct text list = {0};
     call_create(&client, "good1", "");
@@ -291,9 +282,8 @@ START_TEST(test_bad_members_of_a_list_fail_alone)
     answer_free(&answer);
     answer_free(&alone);
 }
-END_TEST
 
-START_TEST(test_steps_of_one_session_in_one_list_run_in_order)
+TEST(steps_of_one_session_in_one_list_run_in_order)
 {
     enum { N = 6 };
     struct text list = {0};
@@ -314,9 +304,8 @@ START_TEST(test_steps_of_one_session_in_one_list_run_in_order)
     ck_assert_uint_eq(call_length(&client, "queue", 0), N);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_session_header_must_name_the_session_of_the_body)
+TEST(session_header_must_name_the_session_of_the_body)
 {
     static const char *const mine[] = {"X-Session-Id: mine", NULL};
     static const char *const other[] = {"X-Session-Id: other", NULL};
@@ -349,9 +338,8 @@ START_TEST(test_session_header_must_name_the_session_of_the_body)
     answer_free(&looked);
     answer_free(&deleted);
 }
-END_TEST
 
-START_TEST(test_masks_of_a_step_cover_cached_and_new_tokens)
+TEST(masks_of_a_step_cover_cached_and_new_tokens)
 {
     static const char weights[] = ",\"outputs\":[\"attention_weights\"],\"padding_mask\":[0,1,0,1]";
     call_create(&client, "masked", "");
@@ -368,27 +356,5 @@ START_TEST(test_masks_of_a_step_cover_cached_and_new_tokens)
     free(w);
     answer_free(&answer);
 }
-END_TEST
 
-Suite *suite_decode(void)
-{
-    Suite *suite = suite_create("decode");
-    TCase *steps = suite_cases(suite, "steps", serve_small, serve_end, 0);
-    tcase_add_test(steps, test_decode_of_an_unknown_session_is_not_found_and_makes_none);
-    tcase_add_test(steps, test_start_makes_a_session_once);
-    tcase_add_test(steps, test_start_of_a_step_that_fails_leaves_no_session);
-    tcase_add_test(steps, test_position_must_be_the_length_and_errors_name_the_true_one);
-    tcase_add_test(steps, test_repeated_step_is_answered_again_and_not_applied);
-    tcase_add_test(steps, test_repeated_prefill_is_answered_again_with_the_same_bits);
-    tcase_add_test(steps, test_outputs_of_one_row_follow_its_shape);
-    tcase_add_test(steps, test_steps_without_position_append_even_when_equal);
-    tcase_add_test(steps, test_uncommitted_step_computes_on_top_and_leaves_the_session);
-    tcase_add_test(steps, test_layers_of_a_session_advance_separately);
-    tcase_add_test(steps, test_prefill_equals_single_steps_and_plain_attention);
-    tcase_add_test(steps, test_masks_of_a_step_cover_cached_and_new_tokens);
-    TCase *lists = suite_cases(suite, "lists", serve_small, serve_end, 0);
-    tcase_add_test(lists, test_bad_members_of_a_list_fail_alone);
-    tcase_add_test(lists, test_steps_of_one_session_in_one_list_run_in_order);
-    tcase_add_test(lists, test_session_header_must_name_the_session_of_the_body);
-    return suite;
-}
+SUITE(decode)

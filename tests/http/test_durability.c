@@ -168,32 +168,31 @@ static void check_restart(void (*end)(void), bool snapshot)
     steps("whole", 70, 72);
     stop();
     struct answer *const answers[] = {&prefilled, &file, &made, &last, &again, &retry};
-    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+    for (size_t i = 0; i < COUNT(answers); i++)
         answer_free(answers[i]);
 }
 
-START_TEST(test_journal_brings_every_session_back_after_sigkill)
+CASE(durability, set_up, tear_down, 0)
+
+TEST_EACH(journal_brings_every_session_back_after_sigkill, 3)
 {
     static const char *const syncs[] = {"os", "everysec", "always"};
     journal_fsync = syncs[_i];
     check_restart(serve_kill, false);
 }
-END_TEST
 
-START_TEST(test_snapshot_and_the_journal_after_it_bring_every_session_back)
+TEST_EACH(snapshot_and_the_journal_after_it_bring_every_session_back, 2)
 {
     check_restart(_i == 0 ? serve_kill : stop, true);
 }
-END_TEST
 
-START_TEST(test_journal_and_snapshot_bring_every_session_back_after_sigterm)
+TEST_EACH(journal_and_snapshot_bring_every_session_back_after_sigterm, 2)
 {
     durability = _i == 0 ? "journal" : "snapshot";
     check_restart(stop, false);
 }
-END_TEST
 
-START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigkill)
+TEST(journal_that_has_grown_is_replaced_and_says_the_same_after_sigkill)
 {
     char path[320];
     more[0] = "--journal-bytes";
@@ -220,9 +219,8 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
     steps("a", 160, 161);
     stop();
 }
-END_TEST
 
-START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
+TEST(snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
 {
     durability = "snapshot";
     start();
@@ -237,9 +235,8 @@ START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
     expect_bits("kept", kept);
     stop();
 }
-END_TEST
 
-START_TEST(test_snapshot_is_made_after_so_many_tokens)
+TEST(snapshot_is_made_after_so_many_tokens)
 {
     durability = "snapshot";
     more[0] = "--snapshot-tokens";
@@ -257,9 +254,8 @@ START_TEST(test_snapshot_is_made_after_so_many_tokens)
     ck_assert_uint_eq(call_length(&client, "a", 0), 4);
     stop();
 }
-END_TEST
 
-START_TEST(test_idle_time_is_time_that_a_daemon_was_up)
+TEST(idle_time_is_time_that_a_daemon_was_up)
 {
     start();
     call_create(&client, "short", ",\"ttl_s\":3");
@@ -274,9 +270,8 @@ START_TEST(test_idle_time_is_time_that_a_daemon_was_up)
     ck_assert_int_eq(call_status(&client, "long"), 200);
     stop();
 }
-END_TEST
 
-START_TEST(test_no_durability_keeps_nothing_and_has_no_snapshot)
+TEST(no_durability_keeps_nothing_and_has_no_snapshot)
 {
     durability = "none";
     start();
@@ -287,7 +282,6 @@ START_TEST(test_no_durability_keeps_nothing_and_has_no_snapshot)
     ck_assert_int_eq(call_status(&client, "a"), 404);
     stop();
 }
-END_TEST
 
 /* ---- What can go wrong ----------------------------------------------------------------------- */
 
@@ -304,7 +298,7 @@ static void expect_refused(struct answer answer, const char *what)
     answer_free(&answer);
 }
 
-START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
+TEST(full_disk_refuses_what_would_be_lost_and_changes_nothing)
 {
     char path[320];
     struct stat journal;
@@ -343,7 +337,6 @@ START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
     stop();
     free(a);
 }
-END_TEST
 
 static void remove_files(const char *which)
 {
@@ -353,7 +346,7 @@ static void remove_files(const char *which)
 }
 
 /* Also where what cleans old files has removed the lock file. */
-START_TEST(test_second_daemon_on_one_directory_refuses_to_start)
+TEST_EACH(second_daemon_on_one_directory_refuses_to_start, 2)
 {
     char own[64], path[96], *out, *err;
     start();
@@ -371,9 +364,8 @@ START_TEST(test_second_daemon_on_one_directory_refuses_to_start)
     free(err);
     stop();
 }
-END_TEST
 
-START_TEST(test_files_that_are_removed_in_use_are_written_anew)
+TEST(files_that_are_removed_in_use_are_written_anew)
 {
     start();
     call_create(&client, "a", "");
@@ -388,7 +380,6 @@ START_TEST(test_files_that_are_removed_in_use_are_written_anew)
     ck_assert_uint_eq(call_length(&client, "a", 0), 5);
     stop();
 }
-END_TEST
 
 /* Replaces a file by a link, which the daemon does not follow, so that a sound file cannot be read;
  * and expects that the start is refused. */
@@ -412,7 +403,7 @@ static void expect_unreadable(const char *end)
     free(err);
 }
 
-START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
+TEST(file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
 {
     char path[320];
     start();
@@ -431,9 +422,8 @@ START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
     expect_bits("a", bits);
     stop();
 }
-END_TEST
 
-START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
+TEST(damage_in_a_journal_costs_the_session_that_it_hits)
 {
     char path[320];
     journal_fsync = "always";
@@ -458,9 +448,8 @@ START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
     stop();
 }
-END_TEST
 
-START_TEST(test_torn_tail_of_a_journal_is_removed)
+TEST(torn_tail_of_a_journal_is_removed)
 {
     char path[320];
     struct stat journal;
@@ -481,9 +470,8 @@ START_TEST(test_torn_tail_of_a_journal_is_removed)
     ck_assert_uint_eq(call_length(&client, "a", 0), 4);
     stop();
 }
-END_TEST
 
-START_TEST(test_sessions_of_another_model_are_set_aside_and_the_daemon_starts)
+TEST_EACH(sessions_of_another_model_are_set_aside_and_the_daemon_starts, 2)
 {
     static const char other[] =
         "{\"port\":0,\"log\":\"info\",\"models\":[{\"name\":\"tiny\",\"random\":"
@@ -504,9 +492,8 @@ START_TEST(test_sessions_of_another_model_are_set_aside_and_the_daemon_starts)
     ck_assert_int_eq(call_status(&client, "a"), 200);
     stop();
 }
-END_TEST
 
-START_TEST(test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures)
+TEST(sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures)
 {
     char own[64], path[96], *out, *err;
     start();
@@ -528,11 +515,10 @@ START_TEST(test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures)
     ck_assert_uint_eq(call_length(&client, "a", 0), 3);
     stop();
 }
-END_TEST
 
 /* The start is refused when all files were read: damaged sessions, a torn tail and unfinished files
  * stay as they are until a start succeeds. */
-START_TEST(test_start_that_is_refused_touches_nothing)
+TEST(start_that_is_refused_touches_nothing)
 {
     char own[64], path[96], name[320], unfinished[320], *out, *err;
     struct stat before, after;
@@ -577,9 +563,8 @@ START_TEST(test_start_that_is_refused_touches_nothing)
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 2);
     stop();
 }
-END_TEST
 
-START_TEST(test_durability_without_a_directory_is_a_wrong_configuration)
+TEST(durability_without_a_directory_is_a_wrong_configuration)
 {
     char own[64], path[96], *out, *err;
     config_write(own, path, CONFIG_SMALL(""));
@@ -590,32 +575,5 @@ START_TEST(test_durability_without_a_directory_is_a_wrong_configuration)
     free(out);
     free(err);
 }
-END_TEST
 
-Suite *suite_durability(void)
-{
-    Suite *suite = suite_create("durability");
-    TCase *tests = suite_cases(suite, "durability", set_up, tear_down, 0);
-    tcase_add_loop_test(tests, test_journal_brings_every_session_back_after_sigkill, 0, 3);
-    tcase_add_loop_test(tests, test_snapshot_and_the_journal_after_it_bring_every_session_back, 0,
-                        2);
-    tcase_add_loop_test(tests, test_journal_and_snapshot_bring_every_session_back_after_sigterm, 0,
-                        2);
-    tcase_add_test(tests, test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigkill);
-    tcase_add_test(tests, test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to);
-    tcase_add_test(tests, test_snapshot_is_made_after_so_many_tokens);
-    tcase_add_test(tests, test_idle_time_is_time_that_a_daemon_was_up);
-    tcase_add_test(tests, test_no_durability_keeps_nothing_and_has_no_snapshot);
-    tcase_add_test(tests, test_full_disk_refuses_what_would_be_lost_and_changes_nothing);
-    tcase_add_loop_test(tests, test_second_daemon_on_one_directory_refuses_to_start, 0, 2);
-    tcase_add_test(tests, test_files_that_are_removed_in_use_are_written_anew);
-    tcase_add_test(tests, test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone);
-    tcase_add_test(tests, test_damage_in_a_journal_costs_the_session_that_it_hits);
-    tcase_add_test(tests, test_torn_tail_of_a_journal_is_removed);
-    tcase_add_loop_test(tests, test_sessions_of_another_model_are_set_aside_and_the_daemon_starts,
-                        0, 2);
-    tcase_add_test(tests, test_sessions_that_do_not_fit_the_pool_refuse_the_start_with_figures);
-    tcase_add_test(tests, test_start_that_is_refused_touches_nothing);
-    tcase_add_test(tests, test_durability_without_a_directory_is_a_wrong_configuration);
-    return suite;
-}
+SUITE(durability)

@@ -193,7 +193,9 @@ static size_t count_overtaking(const char *route, size_t requests)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-START_TEST(test_a_key_is_served_within_a_few_requests_of_another_that_floods)
+CASE(fairness, NULL, NULL, 240)
+
+TEST(a_key_is_served_within_a_few_requests_of_another_that_floods)
 {
     begin(4096);
     expect_served("/decode", "\"session_id\":\"short\",\"start\":true,");
@@ -208,9 +210,8 @@ START_TEST(test_a_key_is_served_within_a_few_requests_of_another_that_floods)
     ck_assert_uint_eq(end_calls(flood, FLOOD), 0);
     end();
 }
-END_TEST
 
-START_TEST(test_a_flood_that_fills_the_queue_leaves_another_key_its_place)
+TEST(a_flood_that_fills_the_queue_leaves_another_key_its_place)
 {
     struct raw few[FEW];
     begin(FLOOD); /* an eighth of it, 3 places, is reserved for keys that have less than half */
@@ -222,13 +223,5 @@ START_TEST(test_a_flood_that_fills_the_queue_leaves_another_key_its_place)
     ck_assert_uint_ge(end_calls(flood, 2 * FLOOD), 1);
     end();
 }
-END_TEST
 
-Suite *suite_fairness(void)
-{
-    Suite *suite = suite_create("fairness");
-    TCase *tests = suite_cases(suite, "fairness", NULL, NULL, 240);
-    tcase_add_test(tests, test_a_key_is_served_within_a_few_requests_of_another_that_floods);
-    tcase_add_test(tests, test_a_flood_that_fills_the_queue_leaves_another_key_its_place);
-    return suite;
-}
+SUITE(fairness)

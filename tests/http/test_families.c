@@ -55,7 +55,7 @@ static void set_up(void)
     char whole[PATH_MAX];
     ck_assert_ptr_nonnull(realpath("tests/reference", whole));
     text_add(&config, "{\"host\":\"127.0.0.1\",\"port\":0,\"models\":[");
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+    for (size_t i = 0; i < COUNT(models); i++)
         text_add(&config, "%s{\"name\":\"%s\",\"path\":\"%s/%s/model\"%s}", i > 0 ? "," : "",
                  models[i].name, whole, models[i].folder, models[i].more);
     text_add(&config, ",{\"name\":\"drawn\",\"random\":%s}]}", drawn);
@@ -148,9 +148,11 @@ static const struct {
     {"t5.cross", "position_bias", "null"},
 };
 
-START_TEST(test_models_report_their_layers)
+CASE(families, set_up, serve_end, 0)
+
+TEST(models_report_their_layers)
 {
-    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+    for (size_t i = 0; i < COUNT(said); i++) {
         char path[64];
         snprintf(path, sizeof path, "/models/%s", said[i].model);
         struct answer answer = client_get(&client, path);
@@ -165,10 +167,9 @@ START_TEST(test_models_report_their_layers)
         answer_free(&answer);
     }
 }
-END_TEST
 
 /* Of four layers the third reads the first, the fourth the second. */
-START_TEST(test_models_say_whose_keys_and_values_a_layer_reads)
+TEST(models_say_whose_keys_and_values_a_layer_reads)
 {
     struct answer answer = client_get(&client, "/models/gemma4");
     expect_answer(&answer, 200, NULL, "/models/gemma4");
@@ -184,7 +185,6 @@ START_TEST(test_models_say_whose_keys_and_values_a_layer_reads)
     }
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
@@ -220,7 +220,7 @@ static void refuse(const char *path, const char *model, size_t width, const char
     answer_free(&answer);
 }
 
-START_TEST(test_a_cross_stack_needs_other_rows_also_for_a_session)
+TEST(a_cross_stack_needs_other_rows_also_for_a_session)
 {
     struct text encoder = {0};
     add_rows(&encoder, "encoder_hidden_states", 2, 5, T5_WIDTH);
@@ -237,9 +237,8 @@ START_TEST(test_a_cross_stack_needs_other_rows_also_for_a_session)
     answer_free(&answer);
     text_free(&encoder);
 }
-END_TEST
 
-START_TEST(test_rotary_layers_refuse_other_rows)
+TEST(rotary_layers_refuse_other_rows)
 {
     struct text encoder = {0}, keys = {0};
     add_rows(&encoder, "encoder_hidden_states", 2, 5, WIDTH);
@@ -250,7 +249,6 @@ START_TEST(test_rotary_layers_refuse_other_rows)
     text_free(&encoder);
     text_free(&keys);
 }
-END_TEST
 
 /* Fails unless two calls give the same output, or different ones. */
 static void compare(const char *model, const char *a, const char *b, bool same)
@@ -265,7 +263,7 @@ static void compare(const char *model, const char *a, const char *b, bool same)
     answer_free(&y);
 }
 
-START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_removed)
+TEST(a_layers_window_and_cap_can_be_replaced_and_removed)
 {
     compare("mistral", "", ",\"sliding_window\":5", true);
     compare("mistral", "", ",\"sliding_window\":null", true);
@@ -277,7 +275,6 @@ START_TEST(test_a_layers_window_and_cap_can_be_replaced_and_removed)
     compare("gemma2", "", ",\"softcap\":1.5", false);
     compare("gemma2", ",\"softcap\":0", ",\"softcap\":0,\"scale\":0.5", false);
 }
-END_TEST
 
 static void expect_grid(const char *path, const char *model, size_t rows, const char *more,
                         long status, const char *code, const char *param)
@@ -291,7 +288,7 @@ static void expect_grid(const char *path, const char *model, size_t rows, const 
     answer_free(&answer);
 }
 
-START_TEST(test_a_grid_is_needed_by_layers_that_rotate_by_it_and_by_no_other)
+TEST(a_grid_is_needed_by_layers_that_rotate_by_it_and_by_no_other)
 {
     expect_grid("/attend", "dinov3", 15, ",\"grid\":[2,5]", 200, NULL, NULL);
     expect_grid("/attend", "dinov3", 15, "", 422, "unsupported", "grid");
@@ -306,17 +303,5 @@ START_TEST(test_a_grid_is_needed_by_layers_that_rotate_by_it_and_by_no_other)
     expect_grid("/decode", "dinov3", 15, ",\"session_id\":\"s\",\"start\":true", 422, "unsupported",
                 "session_id");
 }
-END_TEST
 
-Suite *suite_families(void)
-{
-    Suite *suite = suite_create("families");
-    TCase *families = suite_cases(suite, "families", set_up, serve_end, 0);
-    tcase_add_test(families, test_models_report_their_layers);
-    tcase_add_test(families, test_models_say_whose_keys_and_values_a_layer_reads);
-    tcase_add_test(families, test_a_cross_stack_needs_other_rows_also_for_a_session);
-    tcase_add_test(families, test_rotary_layers_refuse_other_rows);
-    tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_removed);
-    tcase_add_test(families, test_a_grid_is_needed_by_layers_that_rotate_by_it_and_by_no_other);
-    return suite;
-}
+SUITE(families)

@@ -161,22 +161,23 @@ static void try_field(const struct field *field, int form)
         struct answer answer = form_expect(&client, form, extra.data);
         answer_free(&answer);
     }
-    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+    for (size_t i = 0; i < COUNT(refusals); i++)
         if (refusals[i].mark == mark)
             form_refuse(&client, form, extra.data, refusals[i].status, refusals[i].code);
     text_free(&extra);
 }
 
-START_TEST(test_each_field_is_accepted_where_it_applies_and_refused_elsewhere)
+CASE(fields, set_up, serve_end, 0)
+
+TEST_EACH(each_field_is_accepted_where_it_applies_and_refused_elsewhere, FORM_COUNT)
 {
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+    for (size_t i = 0; i < COUNT(fields); i++)
         try_field(&fields[i], _i);
     struct answer answer = client_get(&client, "/sessions/formed"); /* nothing was kept */
     const json_t *first = json_array_get(json_object_get(answer.json, "lengths"), 0);
     ck_assert_int_eq(json_integer_value(json_object_get(first, "length")), 5);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Windows and caps that remove the layer's ------------------------------------------------ */
 
@@ -198,7 +199,7 @@ static void compare(int form, const char *a, const char *b, bool same)
     text_free(&other);
 }
 
-START_TEST(test_none_and_null_count_as_left_out_where_the_layer_has_none)
+TEST_EACH(none_and_null_count_as_left_out_where_the_layer_has_none, FORM_COUNT)
 {
     compare(_i, "", ",\"softcap\":0", true);
     compare(_i, "", ",\"softcap\":null", true);
@@ -207,15 +208,5 @@ START_TEST(test_none_and_null_count_as_left_out_where_the_layer_has_none)
     compare(_i, "", ",\"sliding_window\":[-1,-1]", true);
     compare(_i, "", ",\"sliding_window\":[0,0]", false);
 }
-END_TEST
 
-Suite *suite_fields(void)
-{
-    Suite *suite = suite_create("fields");
-    TCase *fields_ = suite_cases(suite, "fields", set_up, serve_end, 0);
-    tcase_add_loop_test(fields_, test_each_field_is_accepted_where_it_applies_and_refused_elsewhere,
-                        0, FORM_COUNT);
-    tcase_add_loop_test(fields_, test_none_and_null_count_as_left_out_where_the_layer_has_none, 0,
-                        FORM_COUNT);
-    return suite;
-}
+SUITE(fields)

@@ -86,7 +86,9 @@ static void truncate_to(const char *id, size_t length)
 
 static void set_up(void) { serve(CONFIG); }
 
-START_TEST(test_a_prefill_of_512_tokens_over_a_window_of_8_keeps_one_block)
+CASE(live, set_up, serve_end, 60)
+
+TEST(a_prefill_of_512_tokens_over_a_window_of_8_keeps_one_block)
 {
     step_both(0, 512, ",\"start\":true");
     ck_assert_int_eq(session_number("s", "bytes"), BLOCK);
@@ -101,9 +103,8 @@ START_TEST(test_a_prefill_of_512_tokens_over_a_window_of_8_keeps_one_block)
               "1]],\"position_ids\":[582,583,583]");
     ck_assert_int_eq(session_number("s", "bytes"), 2 * BLOCK); /* 512 to 581 */
 }
-END_TEST
 
-START_TEST(test_truncation_fork_and_steps_below_what_is_kept_are_409_with_the_lowest_length)
+TEST(truncation_fork_and_steps_below_what_is_kept_are_409_with_the_lowest_length)
 {
     step_both(0, 512, ",\"start\":true");
     for (unsigned i = 0; i < 20; i++)
@@ -132,9 +133,8 @@ START_TEST(test_truncation_fork_and_steps_below_what_is_kept_are_409_with_the_lo
     ck_assert_int_eq(session_number("s", "lowest_length"), 0);
     step_both(0, 100, "");
 }
-END_TEST
 
-START_TEST(test_outputs_over_forgotten_keys_are_hidden)
+TEST(outputs_over_forgotten_keys_are_hidden)
 {
     step_both(0, 200, ",\"start\":true");
     struct answer answer = post(
@@ -157,7 +157,6 @@ START_TEST(test_outputs_over_forgotten_keys_are_hidden)
     ck_assert_double_ne(json_number_value(json_array_get(json_array_get(key, 200), 1)), 0);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Over restarts --------------------------------------------------------------------------- */
 
@@ -223,9 +222,11 @@ static void copy_state(const char *from, const char *to)
     answer_free(&file);
 }
 
+CASE(kept, begin_kept, end_kept, 60)
+
 /* A prefill, decodes that cross blocks, a rollback, a fork and an imported copy: after SIGKILL each
  * session is where it was, its last step can be repeated, and it goes on with the same bits. */
-START_TEST(test_sessions_that_forgot_are_restored_as_they_were)
+TEST_EACH(sessions_that_forgot_are_restored_as_they_were, 2)
 {
     step_both(0, 200, ",\"start\":true");
     for (unsigned i = 0; i < 70; i++)
@@ -238,10 +239,8 @@ START_TEST(test_sessions_that_forgot_are_restored_as_they_were)
     const json_int_t bytes = session_number("s", "bytes");
     const double used = call_metric(&client, "attnd_cache_used_bytes");
     ck_assert_int_eq(session_number("i", "bytes"), bytes);
-    if (_i == 1) {
-        expect_posted(&client, "/snapshot", NULL, 202, NULL);
-        pause_ms(500);
-    }
+    if (_i == 1)
+        call_snapshot(&client);
     restart("journal");
     ck_assert_double_eq(call_metric(&client, "attnd_cache_used_bytes"), used);
     for (size_t i = 0; i < 3; i++) {
@@ -261,10 +260,9 @@ START_TEST(test_sessions_that_forgot_are_restored_as_they_were)
     free(want);
     step_both(600, 9, "");
 }
-END_TEST
 
 /* The key may hold 14 blocks: 8 of a prefill at a time, and one of each session that has been. */
-START_TEST(test_quotas_are_given_back_what_sessions_forget)
+TEST(quotas_are_given_back_what_sessions_forget)
 {
     for (unsigned i = 0; i < 6; i++) {
         char id[8];
@@ -278,18 +276,5 @@ START_TEST(test_quotas_are_given_back_what_sessions_forget)
                             (double)((i + 1) * BLOCK));
     }
 }
-END_TEST
 
-Suite *suite_forget(void)
-{
-    Suite *suite = suite_create("forget");
-    TCase *live = suite_cases(suite, "live", set_up, serve_end, 60);
-    TCase *kept = suite_cases(suite, "kept", begin_kept, end_kept, 60);
-    tcase_add_test(live, test_a_prefill_of_512_tokens_over_a_window_of_8_keeps_one_block);
-    tcase_add_test(
-        live, test_truncation_fork_and_steps_below_what_is_kept_are_409_with_the_lowest_length);
-    tcase_add_test(live, test_outputs_over_forgotten_keys_are_hidden);
-    tcase_add_loop_test(kept, test_sessions_that_forgot_are_restored_as_they_were, 0, 2);
-    tcase_add_test(kept, test_quotas_are_given_back_what_sessions_forget);
-    return suite;
-}
+SUITE(forget)

@@ -80,8 +80,10 @@ static size_t disk_bytes(void)
     return bytes;
 }
 
+CASE(forks, set_up, tear_down, 0)
+
 /* Each session as a whole would take 500 MiB. */
-START_TEST(test_snapshot_of_many_forks_takes_the_memory_and_the_disk_of_one)
+TEST(snapshot_of_many_forks_takes_the_memory_and_the_disk_of_one)
 {
     const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
     daemon_start(&served, WIDE, arguments, NULL);
@@ -111,7 +113,6 @@ START_TEST(test_snapshot_of_many_forks_takes_the_memory_and_the_disk_of_one)
     ck_assert_uint_le(disk_bytes(), 2 * PROMPT + SPARE);
     serve_end();
 }
-END_TEST
 
 /* ---- A full pool ----------------------------------------------------------------------------- */
 
@@ -136,7 +137,7 @@ static unsigned fill_pool(void)
 
 static const char *const durabilities[] = {"snapshot", "journal"};
 
-START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
+TEST_EACH(full_pool_is_snapshotted_exported_and_held_again_after_sigkill, 2)
 {
     char *bits[64], id[16];
     durability = durabilities[_i];
@@ -162,7 +163,6 @@ START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
     }
     serve_end();
 }
-END_TEST
 
 /* ---- Forks over a restart -------------------------------------------------------------------- */
 
@@ -211,7 +211,7 @@ static void expect_states(const struct answer want[FORKS + 1], unsigned but)
 }
 
 /* Without sharing they would take more than twice the pool. */
-START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
+TEST_EACH(forks_fit_again_after_a_restart_and_go_on_each_for_itself, 2)
 {
     struct answer states[FORKS + 1];
     durability = durabilities[_i];
@@ -237,16 +237,5 @@ START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
         answer_free(&states[i]);
     serve_end();
 }
-END_TEST
 
-Suite *suite_forks(void)
-{
-    Suite *suite = suite_create("forks");
-    TCase *tests = suite_cases(suite, "forks", set_up, tear_down, 0);
-    tcase_add_test(tests, test_snapshot_of_many_forks_takes_the_memory_and_the_disk_of_one);
-    tcase_add_loop_test(tests, test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill,
-                        0, 2);
-    tcase_add_loop_test(tests, test_forks_fit_again_after_a_restart_and_go_on_each_for_itself, 0,
-                        2);
-    return suite;
-}
+SUITE(forks)

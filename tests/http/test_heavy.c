@@ -34,8 +34,8 @@ static const struct heavy {
     {64, 8, HEAVY_CONFIG(WINDOW), "\"outputs\":[\"head_stats\"],"},
 };
 #define NUM_HEAVIES 5
-#define TRIES 3 /* another process may disturb one */
-#define PART 3  /* the longest wait is less than a third of the whole time; a tenth is usual */
+#define TRIES 10 /* other processes may disturb some */
+#define PART 3   /* the longest wait is less than a third of the whole time; a tenth is usual */
 
 static void begin_heavy(const struct heavy *heavy, size_t tokens)
 {
@@ -95,24 +95,27 @@ static bool waits_are_short(double *whole, struct long_call *call)
 #define MEAN_ROWS 256
 
 /* The weights ascend, so that ranking them takes longest. */
-START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
+TEST(decodes_are_answered_while_mean_weights_are_ranked)
 {
-    struct long_call call = {.daemon = &served, .path = "/attend"};
     double whole;
+    bool soon = false;
     serve(HEAVY_CONFIG(""));
     ck_assert_int_eq(step(&client, "short", true), 0);
-    text_add(&call.body, "{\"outputs\":[\"attention_weights\"],\"average_heads\":true,"
-                         "\"top_k\":1024,\"binary_output\":true,\"scale\":1");
-    add_column(&call.body, "query", MEAN_ROWS, 1);
-    add_column(&call.body, "key", MEAN_KEYS, 1e-3);
-    add_column(&call.body, "value", MEAN_KEYS, 1);
-    text_add(&call.body, "}");
-    ck_assert(waits_are_short(&whole, &call));
+    for (size_t tries = 0; !soon && tries < TRIES; tries++) {
+        struct long_call call = {.daemon = &served, .path = "/attend"};
+        text_add(&call.body, "{\"outputs\":[\"attention_weights\"],\"average_heads\":true,"
+                             "\"top_k\":1024,\"binary_output\":true,\"scale\":1");
+        add_column(&call.body, "query", MEAN_ROWS, 1);
+        add_column(&call.body, "key", MEAN_KEYS, 1e-3);
+        add_column(&call.body, "value", MEAN_KEYS, 1);
+        text_add(&call.body, "}");
+        soon = waits_are_short(&whole, &call);
+    }
+    ck_assert(soon);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
+TEST(rows_of_32_sessions_of_4096_tokens_are_one_batch)
 {
     static const struct heavy usual = {32, 1, HEAVY_CONFIG(""), ""};
     struct long_call call;
@@ -123,7 +126,6 @@ START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
     ck_assert_double_eq(call_metric(&client, "attnd_decode_batch_size_count"), 1);
     serve_end();
 }
-END_TEST
 
 /* Whether the deadline passes before all is computed.  Items of the list that were not computed
  * have an error; the metric counts rows when they are computed. */
@@ -149,7 +151,7 @@ static bool is_stopped(const struct heavy *heavy, double deadline_ms)
 
 /* A deadline is a quarter of the time that the request takes without one, or less where the machine
  * has become less busy meanwhile. */
-START_TEST(test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline)
+TEST_EACH(heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline, NUM_HEAVIES)
 {
     const struct heavy *heavy = &heavies[_i];
     struct long_call call;
@@ -167,7 +169,6 @@ START_TEST(test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_th
     ck_assert_int_eq(step(&client, "h0", false), LONG_SESSION);
     serve_end();
 }
-END_TEST
 
 /* ---- Event threads --------------------------------------------------------------------------- */
 
@@ -203,7 +204,7 @@ static void post_chain(struct raw *raw)
     post_body(raw, &served, "/decode", "1.1", "", &body);
 }
 
-START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_one_another)
+TEST(connections_are_served_while_many_steps_of_one_session_follow_one_another)
 {
     struct raw raw;
     serve(CHAIN_MODEL);
@@ -219,19 +220,5 @@ START_TEST(test_connections_are_served_while_many_steps_of_one_session_follow_on
     raw_close(&raw);
     serve_end();
 }
-END_TEST
 
-Suite *suite_heavy(void)
-{
-    Suite *suite = suite_create("heavy");
-    TCase *steps = suite_cases(suite, "heavy", NULL, NULL, 0);
-    tcase_add_loop_test(
-        steps, test_heavy_steps_over_long_sessions_hold_up_no_decode_and_end_with_their_deadline, 0,
-        NUM_HEAVIES);
-    tcase_add_test(steps, test_decodes_are_answered_while_mean_weights_are_ranked);
-    tcase_add_test(steps, test_rows_of_32_sessions_of_4096_tokens_are_one_batch);
-    TCase *chains = suite_cases(suite, "chains", NULL, NULL, 0);
-    tcase_add_test(chains,
-                   test_connections_are_served_while_many_steps_of_one_session_follow_one_another);
-    return suite;
-}
+SUITE(heavy)

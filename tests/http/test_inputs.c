@@ -104,7 +104,9 @@ static void expect_same(const struct call *call)
     answer_free(&answers[1]);
 }
 
-START_TEST(test_calls_compute_with_inputs_as_with_rows_of_their_own)
+CASE(inputs, serve_small, serve_end, 0)
+
+TEST_EACH(calls_compute_with_inputs_as_with_rows_of_their_own, COUNT(calls))
 {
     const struct call *call = &calls[_i];
     for (size_t i = 0; i < 2; i++) {
@@ -114,9 +116,42 @@ START_TEST(test_calls_compute_with_inputs_as_with_rows_of_their_own)
     }
     expect_same(call);
 }
-END_TEST
 
-START_TEST(test_an_input_belongs_to_its_key)
+static json_int_t executions(void)
+{
+    struct answer answer = client_get(&client, "/v2/models/attention/stats");
+    expect_answer(&answer, 200, NULL, "statistics");
+    const json_t *stats = json_array_get(json_object_get(answer.json, "model_stats"), 0);
+    json_int_t count = json_integer_value(json_object_get(stats, "execution_count"));
+    answer_free(&answer);
+    return count;
+}
+
+TEST(keeping_an_input_is_no_inference)
+{
+    const json_int_t before = executions();
+    expect_input("PUT", ROWS, 200, NULL);
+    ck_assert_int_eq(executions(), before);
+    expect_posted(&client, "/v2/models/plain/infer",
+                  "{\"inputs\":[{\"name\":\"hidden_states\",\"input\":\"0\"}]}", 400,
+                  "unknown_field");
+}
+
+static void serve_two_keys(void)
+{
+    secret_write(keys_path, "{\"keys\":[" ENTRY("alice") "," ENTRY("carol") "]}");
+    serve_keys(CONFIG_SMALL(""), keys_path);
+}
+
+static void end_keys(void)
+{
+    serve_end();
+    unlink(keys_path);
+}
+
+CASE(keys, serve_two_keys, end_keys, 0)
+
+TEST(an_input_belongs_to_its_key)
 {
     static const char *const names[] = {"Authorization: Bearer " KEY("alice"),
                                         "Authorization: Bearer " KEY("carol")};
@@ -134,49 +169,5 @@ START_TEST(test_an_input_belongs_to_its_key)
         answer_free(&answer);
     }
 }
-END_TEST
 
-static json_int_t executions(void)
-{
-    struct answer answer = client_get(&client, "/v2/models/attention/stats");
-    expect_answer(&answer, 200, NULL, "statistics");
-    const json_t *stats = json_array_get(json_object_get(answer.json, "model_stats"), 0);
-    json_int_t count = json_integer_value(json_object_get(stats, "execution_count"));
-    answer_free(&answer);
-    return count;
-}
-
-START_TEST(test_keeping_an_input_is_no_inference)
-{
-    const json_int_t before = executions();
-    expect_input("PUT", ROWS, 200, NULL);
-    ck_assert_int_eq(executions(), before);
-    expect_posted(&client, "/v2/models/plain/infer",
-                  "{\"inputs\":[{\"name\":\"hidden_states\",\"input\":\"0\"}]}", 400,
-                  "unknown_field");
-}
-END_TEST
-
-static void serve_two_keys(void)
-{
-    secret_write(keys_path, "{\"keys\":[" ENTRY("alice") "," ENTRY("carol") "]}");
-    serve_keys(CONFIG_SMALL(""), keys_path);
-}
-
-static void end_keys(void)
-{
-    serve_end();
-    unlink(keys_path);
-}
-
-Suite *suite_inputs(void)
-{
-    Suite *suite = suite_create("inputs");
-    TCase *tests = suite_cases(suite, "inputs", serve_small, serve_end, 0);
-    TCase *keys = suite_cases(suite, "keys", serve_two_keys, end_keys, 0);
-    tcase_add_loop_test(tests, test_calls_compute_with_inputs_as_with_rows_of_their_own, 0,
-                        sizeof calls / sizeof calls[0]);
-    tcase_add_test(tests, test_keeping_an_input_is_no_inference);
-    tcase_add_test(keys, test_an_input_belongs_to_its_key);
-    return suite;
-}
+SUITE(inputs)

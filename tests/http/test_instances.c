@@ -72,7 +72,9 @@ static void expect_of(const char *path, const char *body, const char *id, long s
     expect_posted(&client, path, text, status, code);
 }
 
-START_TEST(test_a_sharded_daemon_takes_ids_of_its_own_name_alone)
+CASE(instances, set_up, tear_down, 120)
+
+TEST(a_sharded_daemon_takes_ids_of_its_own_name_alone)
 {
     static const char create[] = "{\"model\":\"tiny\",\"session_id\":\"%s\"}";
     static const char begin[] =
@@ -92,7 +94,6 @@ START_TEST(test_a_sharded_daemon_takes_ids_of_its_own_name_alone)
     expect_status("absent", 404, "session_not_found");
     serve_end();
 }
-END_TEST
 
 /* ---- Another instance's ---------------------------------------------------------------------- */
 
@@ -131,7 +132,7 @@ static const struct {
      "\"data\":" ROW "}]}"},
 };
 
-START_TEST(test_every_route_names_the_owner_of_an_id_of_another_instance)
+TEST_EACH(every_route_names_the_owner_of_an_id_of_another_instance, COUNT(foreign))
 {
     char owner[256];
     start();
@@ -154,9 +155,8 @@ START_TEST(test_every_route_names_the_owner_of_an_id_of_another_instance)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_an_item_of_a_list_names_the_owner_and_the_others_go_on)
+TEST(an_item_of_a_list_names_the_owner_and_the_others_go_on)
 {
     static const char list[] =
         "{\"model\":\"tiny\",\"sequences\":[{\"session_id\":\"here\",\"hidden_states\":" ROW "},"
@@ -179,9 +179,8 @@ START_TEST(test_an_item_of_a_list_names_the_owner_and_the_others_go_on)
     ck_assert_int_eq((int)call_metric(&client, "attnd_sessions"), 1);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_state_is_not_put_under_an_id_of_another_instance)
+TEST(a_state_is_not_put_under_an_id_of_another_instance)
 {
     static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
     char id[65], path[96], owner[256];
@@ -204,11 +203,10 @@ START_TEST(test_a_state_is_not_put_under_an_id_of_another_instance)
     expect_decode(&client, id, 1, 1);
     serve_end();
 }
-END_TEST
 
 /* ---- A directory that is gone ---------------------------------------------------------------- */
 
-START_TEST(test_sessions_outlive_a_restart_and_deleted_ones_are_not_found)
+TEST(sessions_outlive_a_restart_and_deleted_ones_are_not_found)
 {
     char kept[65], deleted[65];
     start();
@@ -222,9 +220,8 @@ START_TEST(test_sessions_outlive_a_restart_and_deleted_ones_are_not_found)
     expect_status("test", 404, "session_not_found");
     serve_end();
 }
-END_TEST
 
-START_TEST(test_sessions_of_an_emptied_directory_are_lost)
+TEST(sessions_of_an_emptied_directory_are_lost)
 {
     char id[65], new[65];
     start();
@@ -241,9 +238,8 @@ START_TEST(test_sessions_of_an_emptied_directory_are_lost)
     expect_status(new, 200, NULL);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_sessions_of_an_emptied_directory_are_lost_with_snapshots)
+TEST(sessions_of_an_emptied_directory_are_lost_with_snapshots)
 {
     char id[65];
     durability = "snapshot";
@@ -257,9 +253,8 @@ START_TEST(test_sessions_of_an_emptied_directory_are_lost_with_snapshots)
     expect_status(id, 410, "session_lost");
     serve_end();
 }
-END_TEST
 
-START_TEST(test_sessions_that_nothing_keeps_are_lost_with_the_daemon)
+TEST(sessions_that_nothing_keeps_are_lost_with_the_daemon)
 {
     char id[65], deleted[65];
     durability = "none";
@@ -273,7 +268,6 @@ START_TEST(test_sessions_that_nothing_keeps_are_lost_with_the_daemon)
     expect_status(deleted, 410, "session_lost");
     serve_end();
 }
-END_TEST
 
 /* ---- The directory's name -------------------------------------------------------------------- */
 
@@ -291,7 +285,7 @@ static void expect_refused(const char *instance, const char *complaint)
     free(err);
 }
 
-START_TEST(test_a_directory_of_another_instance_is_refused)
+TEST(a_directory_of_another_instance_is_refused)
 {
     char id[65];
     start();
@@ -302,9 +296,8 @@ START_TEST(test_a_directory_of_another_instance_is_refused)
     expect_status(id, 200, NULL);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_damaged_identity_is_refused_and_no_session_is_lost)
+TEST(a_damaged_identity_is_refused_and_no_session_is_lost)
 {
     char id[65];
     start();
@@ -318,9 +311,8 @@ START_TEST(test_a_damaged_identity_is_refused_and_no_session_is_lost)
     expect_status(id, 200, NULL);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_directory_without_identity_keeps_its_sessions)
+TEST(a_directory_without_identity_keeps_its_sessions)
 {
     char id[65];
     start();
@@ -336,10 +328,9 @@ START_TEST(test_a_directory_without_identity_keeps_its_sessions)
     serve_end();
     shell("test -s %s/identity");
 }
-END_TEST
 
 /* The host's name is no configured one. */
-START_TEST(test_a_daemon_without_a_name_takes_its_directorys)
+TEST(a_daemon_without_a_name_takes_its_directorys)
 {
     char id[65], name[256];
     start();
@@ -360,24 +351,5 @@ START_TEST(test_a_daemon_without_a_name_takes_its_directorys)
     expect_status(id, 200, NULL);
     serve_end();
 }
-END_TEST
 
-Suite *suite_instances(void)
-{
-    Suite *suite = suite_create("instances");
-    TCase *tests = suite_cases(suite, "instances", set_up, tear_down, 120);
-    tcase_add_loop_test(tests, test_every_route_names_the_owner_of_an_id_of_another_instance, 0,
-                        sizeof foreign / sizeof foreign[0]);
-    tcase_add_test(tests, test_an_item_of_a_list_names_the_owner_and_the_others_go_on);
-    tcase_add_test(tests, test_a_state_is_not_put_under_an_id_of_another_instance);
-    tcase_add_test(tests, test_sessions_outlive_a_restart_and_deleted_ones_are_not_found);
-    tcase_add_test(tests, test_sessions_of_an_emptied_directory_are_lost);
-    tcase_add_test(tests, test_a_sharded_daemon_takes_ids_of_its_own_name_alone);
-    tcase_add_test(tests, test_sessions_of_an_emptied_directory_are_lost_with_snapshots);
-    tcase_add_test(tests, test_sessions_that_nothing_keeps_are_lost_with_the_daemon);
-    tcase_add_test(tests, test_a_directory_of_another_instance_is_refused);
-    tcase_add_test(tests, test_a_damaged_identity_is_refused_and_no_session_is_lost);
-    tcase_add_test(tests, test_a_directory_without_identity_keeps_its_sessions);
-    tcase_add_test(tests, test_a_daemon_without_a_name_takes_its_directorys);
-    return suite;
-}
+SUITE(instances)

@@ -109,7 +109,9 @@ static struct answer post_coded(const char *path, const struct text *coded)
                                                   .headers = headers});
 }
 
-START_TEST(test_a_small_coded_body_does_not_wait_for_large_replies_that_are_coded)
+CASE(io_workers, setup, serve_end, 240)
+
+TEST(a_small_coded_body_does_not_wait_for_large_replies_that_are_coded)
 {
     struct text body = {0};
     text_add(&body, "{\"model\":\"tiny\",");
@@ -124,9 +126,8 @@ START_TEST(test_a_small_coded_body_does_not_wait_for_large_replies_that_are_code
     text_free(&coded);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_a_small_coded_body_that_expands_to_a_large_one_is_read_as_that)
+TEST(a_small_coded_body_that_expands_to_a_large_one_is_read_as_that)
 {
     struct text body = {0};
     text_add(&body, "{\"model\":\"tiny\",\"hidden_states\":[%*s", 400000, "");
@@ -145,9 +146,43 @@ START_TEST(test_a_small_coded_body_that_expands_to_a_large_one_is_read_as_that)
     text_free(&coded);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_large_bodies_and_replies_of_another_key_come_between_pieces_of_a_flood)
+TEST(a_reply_whose_deadline_passes_while_it_is_coded_is_told_so_then)
+{
+    struct text body = {0};
+    struct raw late;
+    flood_begin("");
+    make_weights(&body, TOKENS);
+    post_raw(&late, &body, "X-Deadline-Ms: 800\r\n");
+    struct raw_answer answer = raw_read(&late, false, WAIT_MS);
+    expect_flood_goes_on();
+    ck_assert_uint_eq(answer.status, 504);
+    ck_assert_ptr_nonnull(strstr(answer.body, "\"deadline_exceeded\""));
+    if (!INSTRUMENTED) /* its deadline passed after it was computed */
+        ck_assert_double_eq(call_metric(&client, ROWS_DONE), (FLOOD + 1) * TOKENS);
+    flood_end();
+    raw_answer_free(&answer);
+    raw_close(&late);
+    text_free(&body);
+}
+
+TEST(replies_are_not_coded_for_clients_that_have_left)
+{
+    flood_begin("");
+    for (size_t i = 0; i < FLOOD; i++)
+        (i % 2 == 0 ? raw_close : raw_reset)(&flood[i]);
+    for (unsigned waited = 0; call_metric(&client, "attnd_queue_depth") > 0; waited += 2) {
+        ck_assert_uint_lt(waited, WAIT_MS);
+        pause_ms(2);
+    }
+    for (unsigned waited = 0; call_metric(&client, GONE) < FLOOD && waited < 5000; waited += 5)
+        pause_ms(5);
+    ck_assert_double_eq(call_metric(&client, GONE), FLOOD);
+}
+
+CASE(own, NULL, NULL, 240)
+
+TEST(large_bodies_and_replies_of_another_key_come_between_pieces_of_a_flood)
 {
     char path[SECRET_PATH], variable[96], value[256];
     const char *const variables[] = {variable, NULL};
@@ -173,42 +208,6 @@ START_TEST(test_large_bodies_and_replies_of_another_key_come_between_pieces_of_a
     serve_end();
     unlink(path);
 }
-END_TEST
-
-START_TEST(test_a_reply_whose_deadline_passes_while_it_is_coded_is_told_so_then)
-{
-    struct text body = {0};
-    struct raw late;
-    flood_begin("");
-    make_weights(&body, TOKENS);
-    post_raw(&late, &body, "X-Deadline-Ms: 800\r\n");
-    struct raw_answer answer = raw_read(&late, false, WAIT_MS);
-    expect_flood_goes_on();
-    ck_assert_uint_eq(answer.status, 504);
-    ck_assert_ptr_nonnull(strstr(answer.body, "\"deadline_exceeded\""));
-    if (!INSTRUMENTED) /* its deadline passed after it was computed */
-        ck_assert_double_eq(call_metric(&client, ROWS_DONE), (FLOOD + 1) * TOKENS);
-    flood_end();
-    raw_answer_free(&answer);
-    raw_close(&late);
-    text_free(&body);
-}
-END_TEST
-
-START_TEST(test_replies_are_not_coded_for_clients_that_have_left)
-{
-    flood_begin("");
-    for (size_t i = 0; i < FLOOD; i++)
-        (i % 2 == 0 ? raw_close : raw_reset)(&flood[i]);
-    for (unsigned waited = 0; call_metric(&client, "attnd_queue_depth") > 0; waited += 2) {
-        ck_assert_uint_lt(waited, WAIT_MS);
-        pause_ms(2);
-    }
-    for (unsigned waited = 0; call_metric(&client, GONE) < FLOOD && waited < 5000; waited += 5)
-        pause_ms(5);
-    ck_assert_double_eq(call_metric(&client, GONE), FLOOD);
-}
-END_TEST
 
 /* A prefill whose reply is large, for it has the weights of one head: the rows are appended before
  * the I/O worker writes the reply. */
@@ -224,7 +223,7 @@ static void make_prefill(struct text *body, size_t rows)
 }
 
 /* A step that was appended gets no reply rather than a refusal. */
-START_TEST(test_the_end_of_the_drain_refuses_replies_that_are_being_coded)
+TEST(the_end_of_the_drain_refuses_replies_that_are_being_coded)
 {
     struct text body = {0};
     struct raw kept;
@@ -250,19 +249,5 @@ START_TEST(test_the_end_of_the_drain_refuses_replies_that_are_being_coded)
     raw_close(&kept);
     text_free(&body);
 }
-END_TEST
 
-Suite *suite_io_workers(void)
-{
-    Suite *suite = suite_create("io_workers");
-    TCase *tests = suite_cases(suite, "io_workers", setup, serve_end, 240);
-    tcase_add_test(tests, test_a_small_coded_body_does_not_wait_for_large_replies_that_are_coded);
-    tcase_add_test(tests, test_a_small_coded_body_that_expands_to_a_large_one_is_read_as_that);
-    tcase_add_test(tests, test_a_reply_whose_deadline_passes_while_it_is_coded_is_told_so_then);
-    tcase_add_test(tests, test_replies_are_not_coded_for_clients_that_have_left);
-    TCase *own = suite_cases(suite, "own", NULL, NULL, 240); /* each with a daemon of its own */
-    tcase_add_test(own,
-                   test_large_bodies_and_replies_of_another_key_come_between_pieces_of_a_flood);
-    tcase_add_test(own, test_the_end_of_the_drain_refuses_replies_that_are_being_coded);
-    return suite;
-}
+SUITE(io_workers)

@@ -168,7 +168,7 @@ static const struct route {
     {"POST", "/sessions", "{\"model\":\"tiny\",\"session_id\":\"s\"}", false, 201, 409, 201},
     {"POST", "/sessions/base/fork", "{\"session_id\":\"s\"}", true, 201, 409, 201},
 };
-#define ROUTES (sizeof routes / sizeof routes[0])
+#define ROUTES COUNT(routes)
 
 static struct answer send_route(const struct route *route, const char *caller)
 {
@@ -241,7 +241,9 @@ static void check_route(const struct route *route, const char *caller, bool in_t
     free(never);
 }
 
-START_TEST(test_every_route_finds_what_the_key_may_use_and_nothing_else)
+CASE(callers, begin, end, 120)
+
+TEST_EACH(every_route_finds_what_the_key_may_use_and_nothing_else, 3)
 {
     static const struct {
         const char *name;
@@ -250,10 +252,9 @@ START_TEST(test_every_route_finds_what_the_key_may_use_and_nothing_else)
     for (size_t i = 0; i < ROUTES; i++)
         check_route(&routes[i], callers[_i].name, callers[_i].in_team);
 }
-END_TEST
 
 /* PUT creates; the state is a session's of the caller. */
-START_TEST(test_an_import_takes_an_id_that_another_key_has)
+TEST(an_import_takes_an_id_that_another_key_has)
 {
     static const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
     make("dave", "");
@@ -272,10 +273,9 @@ START_TEST(test_an_import_takes_an_id_that_another_key_has)
     }
     answer_free(&state);
 }
-END_TEST
 
 /* One list of two steps: the other's fails alone, as one that never was. */
-START_TEST(test_items_of_a_list_are_looked_up_for_the_key)
+TEST(items_of_a_list_are_looked_up_for_the_key)
 {
     struct text body = {0};
     char *text[2];
@@ -300,11 +300,10 @@ START_TEST(test_items_of_a_list_are_looked_up_for_the_key)
     free(text[0]);
     free(text[1]);
 }
-END_TEST
 
 /* An Idempotency-Key is the caller's own: another's request of the same key and body makes another
  * session. */
-START_TEST(test_a_replay_gives_no_session_of_another_key)
+TEST(a_replay_gives_no_session_of_another_key)
 {
     static const char *const headers[] = {"Idempotency-Key: k", NULL};
     const struct request request = {
@@ -320,7 +319,6 @@ START_TEST(test_a_replay_gives_no_session_of_another_key)
     answer_free(&again);
     answer_free(&other);
 }
-END_TEST
 
 /* ---- Sessions of the same id ----------------------------------------------------------------- */
 
@@ -333,7 +331,7 @@ static json_int_t epoch_of(const char *name, const char *path)
     return epoch;
 }
 
-START_TEST(test_own_comes_before_the_groups_and_that_before_a_shared_one)
+TEST(own_comes_before_the_groups_and_that_before_a_shared_one)
 {
     make("carol", ",\"shared\":true");
     json_int_t shared = epoch_of("carol", "/sessions/s");
@@ -349,11 +347,10 @@ START_TEST(test_own_comes_before_the_groups_and_that_before_a_shared_one)
     ck_assert_int_eq(status_of("dave", "DELETE", "/sessions/s", NULL), 204);
     ck_assert_int_eq(epoch_of("dave", "/sessions/s"), shared);
 }
-END_TEST
 
 /* ---- Admins ---------------------------------------------------------------------------------- */
 
-START_TEST(test_an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_does)
+TEST(an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_does)
 {
     static const char *const malformed[] = {"s%3", "s%", "s%3G", "s%00", "s%3A%00", "%+1", "s%3A"};
     struct text owners = {0};
@@ -377,7 +374,7 @@ START_TEST(test_an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_do
     }
     ck_assert_str_eq(owners.data, "alicecaroldave");
     text_free(&owners);
-    for (size_t i = 0; i < sizeof malformed / sizeof malformed[0]; i++) {
+    for (size_t i = 0; i < COUNT(malformed); i++) {
         snprintf(path, sizeof path, "/sessions?after=%s", malformed[i]);
         struct answer refused = ask_path("ops", "GET", path, NULL);
         expect_answer(&refused, 400, "invalid_value", path);
@@ -400,7 +397,6 @@ START_TEST(test_an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_do
     ck_assert_ptr_null(strstr(own.text, "owner"));
     answer_free(&own);
 }
-END_TEST
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
@@ -442,7 +438,7 @@ static bool medians_agree(const char *method, const char *form, const char *body
     return others < 1.1 * never && never < 1.1 * others;
 }
 
-START_TEST(test_time_does_not_tell_an_id_of_another_key)
+TEST(time_does_not_tell_an_id_of_another_key)
 {
     static const struct {
         const char *method, *path, *body;
@@ -451,18 +447,19 @@ START_TEST(test_time_does_not_tell_an_id_of_another_key)
                  {"GET", "/sessions/%s/state", NULL},
                  {"POST", "/decode", "{\"model\":\"tiny\",%s}"}};
     make("carol", "");
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         bool agree = false;
         for (int tries = 0; tries < 5 && !agree; tries++) /* others load the machine, too */
             agree = medians_agree(cases[i].method, cases[i].path, cases[i].body);
         ck_assert_msg(agree || INSTRUMENTED, "%s %s", cases[i].method, cases[i].path);
     }
 }
-END_TEST
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-START_TEST(test_owners_groups_and_sharing_outlive_a_restart)
+CASE(restarts, NULL, NULL, 0)
+
+TEST_EACH(owners_groups_and_sharing_outlive_a_restart, 2)
 {
     static const char *const durabilities[] = {"snapshot", "journal"};
     prepare();
@@ -484,9 +481,8 @@ START_TEST(test_owners_groups_and_sharing_outlive_a_restart)
     ck_assert_int_eq(status_of("bob", "GET", "/sessions/open", NULL), 200);
     end();
 }
-END_TEST
 
-START_TEST(test_pages_name_a_session_made_without_keys_and_a_keys_session_of_its_id)
+TEST(pages_name_a_session_made_without_keys_and_a_keys_session_of_its_id)
 {
     char config[1024], path[64] = "/sessions?limit=1";
     prepare();
@@ -508,24 +504,5 @@ START_TEST(test_pages_name_a_session_made_without_keys_and_a_keys_session_of_its
     }
     end();
 }
-END_TEST
 
-Suite *suite_isolation(void)
-{
-    Suite *suite = suite_create("isolation");
-    TCase *callers = suite_cases(suite, "callers", begin, end, 120);
-    TCase *restarts = suite_cases(suite, "restarts", NULL, NULL, 0);
-    tcase_add_loop_test(callers, test_every_route_finds_what_the_key_may_use_and_nothing_else, 0,
-                        3);
-    tcase_add_test(callers, test_an_import_takes_an_id_that_another_key_has);
-    tcase_add_test(callers, test_items_of_a_list_are_looked_up_for_the_key);
-    tcase_add_test(callers, test_a_replay_gives_no_session_of_another_key);
-    tcase_add_test(callers, test_own_comes_before_the_groups_and_that_before_a_shared_one);
-    tcase_add_test(callers,
-                   test_an_admin_lists_inspects_and_deletes_by_owner_and_no_other_key_does);
-    tcase_add_test(callers, test_time_does_not_tell_an_id_of_another_key);
-    tcase_add_test(restarts,
-                   test_pages_name_a_session_made_without_keys_and_a_keys_session_of_its_id);
-    tcase_add_loop_test(restarts, test_owners_groups_and_sharing_outlive_a_restart, 0, 2);
-    return suite;
-}
+SUITE(isolation)

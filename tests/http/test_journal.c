@@ -83,7 +83,9 @@ static void import_salvaged(const char *id)
     answer_free(&answer);
 }
 
-START_TEST(test_a_whole_directory_is_said_to_be_whole)
+CASE(journal, set_up, tear_down, 0)
+
+TEST(a_whole_directory_is_said_to_be_whole)
 {
     start();
     steps_of_new("a", 3);
@@ -98,9 +100,8 @@ START_TEST(test_a_whole_directory_is_said_to_be_whole)
     serve_end(); /* writes the snapshot first */
     expect_journal("salvage", 0, "a start serves 1 sessions; 0 others were saved", "");
 }
-END_TEST
 
-START_TEST(test_a_directory_in_use_and_what_is_none_are_refused)
+TEST(a_directory_in_use_and_what_is_none_are_refused)
 {
     static const char *const unknown[] = {"journal", "mend", "/tmp", NULL};
     char *out, *err;
@@ -113,7 +114,6 @@ START_TEST(test_a_directory_in_use_and_what_is_none_are_refused)
     free(out);
     free(err);
 }
-END_TEST
 
 /* Runs attnd over the directory with this flag more (NULL: none), which must end with 1. */
 static void expect_refused_start(const char *flag, const char *complaint)
@@ -145,7 +145,7 @@ static void write_identity(char kept[128], bool later)
 
 /* Of a later build, whose directory is not this one's to read, let alone to clear.  (Journals
  * and manifests: tests/unit/test_versions.c.) */
-START_TEST(test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_session)
+TEST(a_file_of_a_later_version_refuses_the_start_and_keeps_every_session)
 {
     char path[320], kept[128];
     const char *const suffixes[] = {".damaged", ".manifest", ".blocks", ".new"};
@@ -159,16 +159,15 @@ START_TEST(test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_sess
     expect_journal("check", 1, "1 are of another version: start the build", "");
     expect_journal("salvage", 1, "", "; no file was changed");
     ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+    for (size_t i = 0; i < COUNT(suffixes); i++)
         ck_assert_uint_eq(state_files_find(path, directory, suffixes[i]), 0);
     write_identity(kept, false);
     start();
     ck_assert_uint_eq(call_length(&client, "a", 0), 3);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_lost_session_is_salvaged_as_it_was_before_the_damage)
+TEST(a_lost_session_is_salvaged_as_it_was_before_the_damage)
 {
     char path[320];
     start();
@@ -192,9 +191,8 @@ START_TEST(test_a_lost_session_is_salvaged_as_it_was_before_the_damage)
     free(after);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_the_file_of_a_lost_session_is_kept_for_salvage)
+TEST(the_file_of_a_lost_session_is_kept_for_salvage)
 {
     char path[320];
     start();
@@ -209,7 +207,6 @@ START_TEST(test_the_file_of_a_lost_session_is_kept_for_salvage)
     expect_journal("salvage", 0, "session a of model tiny, 4 tokens\n", "");
     expect_journal("salvage", 0, "a start serves 1 sessions; 1 others were saved, 0 could", "");
 }
-END_TEST
 
 static void prefill(const char *id, unsigned seed, size_t n)
 {
@@ -219,7 +216,7 @@ static void prefill(const char *id, unsigned seed, size_t n)
 }
 
 /* The second of two blocks: a session is saved up to there. */
-START_TEST(test_a_damaged_block_is_found_and_its_session_is_saved_before_it)
+TEST(a_damaged_block_is_found_and_its_session_is_saved_before_it)
 {
     char path[320];
     start();
@@ -244,9 +241,8 @@ START_TEST(test_a_damaged_block_is_found_and_its_session_is_saved_before_it)
     free(after);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_damage_to_a_manifest_is_found)
+TEST(damage_to_a_manifest_is_found)
 {
     static const char *const copies[] = {".manifest", ".copy"};
     char path[320], words[32];
@@ -264,9 +260,8 @@ START_TEST(test_damage_to_a_manifest_is_found)
         expect_journal("check", 1, i == 0 ? "a start serves 1 s" : "a start serves 0 s", "");
     }
 }
-END_TEST
 
-START_TEST(test_files_that_are_missing_are_found)
+TEST(files_that_are_missing_are_found)
 {
     char path[320];
     start();
@@ -285,7 +280,6 @@ START_TEST(test_files_that_are_missing_are_found)
     ck_assert_int_eq(unlink(path), 0);
     expect_journal("check", 1, ": lost: its record or a block of it is damaged or missing\n", "");
 }
-END_TEST
 
 /* ---- Copies of a directory in use ------------------------------------------------------------ */
 
@@ -321,7 +315,7 @@ static void begin_to_copy(void)
 }
 
 /* As OPERATIONS has it for a directory in which no snapshot ends meanwhile. */
-START_TEST(test_a_copy_of_a_directory_in_use_is_sound_in_any_order)
+TEST_EACH(a_copy_of_a_directory_in_use_is_sound_in_any_order, 2)
 {
     static const char *const orders[] = {"", "-r"};
     begin_to_copy();
@@ -333,20 +327,18 @@ START_TEST(test_a_copy_of_a_directory_in_use_is_sound_in_any_order)
     ck_assert(copied > 3 && copied <= length);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_copy_from_which_a_start_would_lose_sessions_is_not_sound)
+TEST(a_copy_from_which_a_start_would_lose_sessions_is_not_sound)
 {
     begin_to_copy();
     (void)copy_files("identity *.journal", 3);
     expect_journal("check", 1, "a start serves 0 sessions; 0 have expired, 2 are lost\n", "");
     expect_journal("check", 1, ": lost: records are missing that may be its own\n", "");
 }
-END_TEST
 
 /* Of many sessions, after a journal of which marks still speak: each copy of the manifest has
  * damage, and no record is damaged in both. */
-START_TEST(test_damage_to_both_copies_costs_no_session_that_one_of_them_has)
+TEST(damage_to_both_copies_costs_no_session_that_one_of_them_has)
 {
     char path[320], id[8];
     start();
@@ -374,22 +366,5 @@ START_TEST(test_damage_to_both_copies_costs_no_session_that_one_of_them_has)
     }
     serve_end();
 }
-END_TEST
 
-Suite *suite_journal(void)
-{
-    Suite *suite = suite_create("journal");
-    TCase *tests = suite_cases(suite, "journal", set_up, tear_down, 0);
-    tcase_add_test(tests, test_a_whole_directory_is_said_to_be_whole);
-    tcase_add_test(tests, test_a_directory_in_use_and_what_is_none_are_refused);
-    tcase_add_test(tests, test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_session);
-    tcase_add_test(tests, test_a_lost_session_is_salvaged_as_it_was_before_the_damage);
-    tcase_add_test(tests, test_the_file_of_a_lost_session_is_kept_for_salvage);
-    tcase_add_test(tests, test_a_damaged_block_is_found_and_its_session_is_saved_before_it);
-    tcase_add_test(tests, test_damage_to_a_manifest_is_found);
-    tcase_add_test(tests, test_files_that_are_missing_are_found);
-    tcase_add_loop_test(tests, test_a_copy_of_a_directory_in_use_is_sound_in_any_order, 0, 2);
-    tcase_add_test(tests, test_a_copy_from_which_a_start_would_lose_sessions_is_not_sound);
-    tcase_add_test(tests, test_damage_to_both_copies_costs_no_session_that_one_of_them_has);
-    return suite;
-}
+SUITE(journal)

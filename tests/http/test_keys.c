@@ -100,9 +100,11 @@ static const struct {
     {"BREW", "/attend", NULL, FOR_ANY},
 };
 
-START_TEST(test_each_route_is_for_the_keys_that_the_table_says)
+CASE(keys, begin, end, 0)
+
+TEST(each_route_is_for_the_keys_that_the_table_says)
 {
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+    for (size_t i = 0; i < COUNT(routes); i++) {
         for (enum kind kind = NONE; kind < KINDS; kind++) {
             struct answer answer =
                 ask(routes[i].method, routes[i].path, routes[i].body, fields[kind]);
@@ -115,14 +117,13 @@ START_TEST(test_each_route_is_for_the_keys_that_the_table_says)
         }
     }
 }
-END_TEST
 
-START_TEST(test_a_key_after_another_word_than_bearer_is_none)
+TEST(a_key_after_another_word_than_bearer_is_none)
 {
     static const char *const others[] = {
         "Authorization: Digest " KEY_INFER, "Authorization: Basic  " KEY_INFER,
         "Authorization: " KEY_INFER, "Authorization: Bearer" KEY_INFER};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         struct answer answer = ask("GET", "/models", NULL, others[i]);
         expect_answer(&answer, 401, "unauthorized", others[i]);
         answer_free(&answer);
@@ -131,12 +132,11 @@ START_TEST(test_a_key_after_another_word_than_bearer_is_none)
     expect_answer(&answer, 200, NULL, "bearer");
     answer_free(&answer);
 }
-END_TEST
 
 /* 404, 405, 501, 503 or 413 would show which paths there are. */
-START_TEST(test_without_a_key_every_path_is_answered_alike)
+TEST(without_a_key_every_path_is_answered_alike)
 {
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+    for (size_t i = 0; i < COUNT(routes); i++) {
         char value[256];
         if (routes[i].access == FOR_ALL || strcmp(routes[i].method, "HEAD") == 0)
             continue;
@@ -155,13 +155,12 @@ START_TEST(test_without_a_key_every_path_is_answered_alike)
         answer_free(&answer);
     }
 }
-END_TEST
 
 /* ---- Bodies of refused requests -------------------------------------------------------------- */
 
 /* The declared length is above max_body_bytes, and no byte follows: a request with a key gets
  * 413. */
-START_TEST(test_without_a_key_no_body_is_waited_for)
+TEST(without_a_key_no_body_is_waited_for)
 {
     static const char head[] =
         "POST /attend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -180,10 +179,9 @@ START_TEST(test_without_a_key_no_body_is_waited_for)
     ck_assert_uint_eq(answer.status, 413);
     raw_answer_free(&answer);
 }
-END_TEST
 
 /* A short body is discarded, so that a proxy's connection serves the next caller. */
-START_TEST(test_connection_goes_on_after_a_refusal)
+TEST(connection_goes_on_after_a_refusal)
 {
     struct raw raw;
     static const char *const texts[] = {
@@ -202,11 +200,10 @@ START_TEST(test_connection_goes_on_after_a_refusal)
     }
     raw_close(&raw);
 }
-END_TEST
 
 /* ---- Log and metrics ------------------------------------------------------------------------- */
 
-START_TEST(test_log_names_the_key_and_never_shows_it)
+TEST(log_names_the_key_and_never_shows_it)
 {
     static const char path[] = "/models/none?key=" KEY_BOTH;
     struct answer answer;
@@ -227,9 +224,8 @@ START_TEST(test_log_names_the_key_and_never_shows_it)
     ck_assert_ptr_nonnull(strstr(log, "\"route\":\"/models/{name}\",\"status\":401"));
     free(log);
 }
-END_TEST
 
-START_TEST(test_sessions_work_under_a_key_as_without)
+TEST(sessions_work_under_a_key_as_without)
 {
     served.authorization = fields[INFER];
     call_create(&client, "a", "");
@@ -238,7 +234,6 @@ START_TEST(test_sessions_work_under_a_key_as_without)
     ck_assert_uint_eq(call_length(&client, "a", 0), 2);
     call_delete(&client, "a");
 }
-END_TEST
 
 /* ---- Starting -------------------------------------------------------------------------------- */
 
@@ -263,7 +258,9 @@ static void expect_start(const char *path, int status, const char *out, const ch
     config_remove(directory);
 }
 
-START_TEST(test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_start)
+CASE(starts, NULL, NULL, 0)
+
+TEST(check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_start)
 {
     char good[SECRET_PATH], limited[SECRET_PATH], bad[SECRET_PATH];
     secret_write(good, KEYS_THREE);
@@ -279,9 +276,8 @@ START_TEST(test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_sta
     unlink(limited);
     unlink(bad);
 }
-END_TEST
 
-START_TEST(test_keys_that_cross_a_network_in_the_clear_are_warned_of)
+TEST(keys_that_cross_a_network_in_the_clear_are_warned_of)
 {
     struct daemon open;
     char path[SECRET_PATH], flag[96];
@@ -295,21 +291,5 @@ START_TEST(test_keys_that_cross_a_network_in_the_clear_are_warned_of)
     daemon_stop(&open);
     unlink(path);
 }
-END_TEST
 
-Suite *suite_keys(void)
-{
-    Suite *suite = suite_create("keys");
-    TCase *keys = suite_cases(suite, "keys", begin, end, 0);
-    TCase *starts = suite_cases(suite, "starts", NULL, NULL, 0);
-    tcase_add_test(keys, test_each_route_is_for_the_keys_that_the_table_says);
-    tcase_add_test(keys, test_without_a_key_every_path_is_answered_alike);
-    tcase_add_test(keys, test_a_key_after_another_word_than_bearer_is_none);
-    tcase_add_test(keys, test_without_a_key_no_body_is_waited_for);
-    tcase_add_test(keys, test_connection_goes_on_after_a_refusal);
-    tcase_add_test(keys, test_log_names_the_key_and_never_shows_it);
-    tcase_add_test(keys, test_sessions_work_under_a_key_as_without);
-    tcase_add_test(starts, test_check_lists_names_and_scopes_and_a_bad_file_fails_it_and_the_start);
-    tcase_add_test(starts, test_keys_that_cross_a_network_in_the_clear_are_warned_of);
-    return suite;
-}
+SUITE(keys)

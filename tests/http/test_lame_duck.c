@@ -114,7 +114,9 @@ static void expect_last_of_two_ends(void)
     raw_close(&raw);
 }
 
-START_TEST(test_a_lame_duck_serves_all_and_says_that_it_is_not_ready)
+CASE(lame_duck, NULL, NULL, 300)
+
+TEST(a_lame_duck_serves_all_and_says_that_it_is_not_ready)
 {
     struct client late;
     serve_lame(CONFIG_SMALL(""), "600", NULL);
@@ -138,41 +140,10 @@ START_TEST(test_a_lame_duck_serves_all_and_says_that_it_is_not_ready)
     send_signal(SIGTERM);
     expect_status(1); /* the second one ends it at once */
 }
-END_TEST
-
-START_TEST(test_after_the_lame_duck_requests_are_refused_before_anything_is_done)
-{
-    struct long_call call;
-    struct raw kept;
-    char value[256];
-    serve_lame_with_keys(SLOW_CONFIG, "600");
-    raw_open(&kept, served.host, served.port);
-    ck_assert(raw_text(&kept, LIVEZ));
-    raw_expect_status(&kept, 200);
-    ask_drain();
-    expect_readyz(503, "lame_duck");
-    long_begin(&call, &client, "", 5120);
-    ask_drain(); /* changes nothing */
-    send_signal(SIGINT);
-    await_phase("draining");
-    ck_assert(!atomic_load(&call.answered) && !inspected_accepts(served.port));
-    ck_assert(raw_text(&kept, "POST /sessions HTTP/1.1\r\nHost: test\r\n" AUTHORIZATION
-                              "\r\nContent-Length: 0\r\n\r\n"));
-    struct raw_answer answer = raw_read(&kept, false, WAIT_MS);
-    ck_assert_uint_eq(answer.status, 503);
-    ck_assert_ptr_nonnull(strstr(answer.body, "\"draining\""));
-    ck_assert(raw_header(value, &answer, "Retry-After") && strtoul(value, NULL, 10) > 0);
-    ck_assert(raw_header(value, &answer, "Connection") && strcmp(value, "close") == 0);
-    raw_answer_free(&answer);
-    raw_close(&kept);
-    long_end(&call, 200, NULL);
-    expect_status(0);
-}
-END_TEST
 
 /* ---- How long -------------------------------------------------------------------------------- */
 
-START_TEST(test_a_lame_duck_ends_after_its_time_and_the_log_says_how_long_all_took)
+TEST(a_lame_duck_ends_after_its_time_and_the_log_says_how_long_all_took)
 {
     struct timespec start;
     serve_lame(CONFIG_SMALL("\"log\":\"info\","), "1", NULL);
@@ -189,9 +160,8 @@ START_TEST(test_a_lame_duck_ends_after_its_time_and_the_log_says_how_long_all_to
     client_close(&client);
     process_end(&served.process);
 }
-END_TEST
 
-START_TEST(test_an_interrupt_ends_it_without_a_lame_duck)
+TEST(an_interrupt_ends_it_without_a_lame_duck)
 {
     serve_lame(CONFIG_SMALL("\"log\":\"info\","), "600", NULL);
     send_signal(SIGINT);
@@ -203,23 +173,8 @@ START_TEST(test_an_interrupt_ends_it_without_a_lame_duck)
     client_close(&client);
     process_end(&served.process);
 }
-END_TEST
 
-/* An orchestrator asks for it by HTTP and sends SIGTERM then: that is no second signal. */
-START_TEST(test_a_signal_after_the_request_to_drain_cuts_nothing_off)
-{
-    struct long_call call;
-    serve_lame_with_keys(SLOW_CONFIG, "0");
-    long_begin(&call, &client, "", 5120);
-    ask_drain();
-    await_phase("draining");
-    daemon_terminate(&served);
-    long_end(&call, 200, NULL);
-    expect_status(0);
-}
-END_TEST
-
-START_TEST(test_the_second_signal_after_the_request_to_drain_ends_it_at_once)
+TEST(the_second_signal_after_the_request_to_drain_ends_it_at_once)
 {
     serve_lame_with_keys(CONFIG_SMALL(""), "600");
     ask_drain();
@@ -230,7 +185,6 @@ START_TEST(test_the_second_signal_after_the_request_to_drain_ends_it_at_once)
     daemon_terminate(&served);
     expect_status(1);
 }
-END_TEST
 
 /* ---- Who may ask ----------------------------------------------------------------------------- */
 
@@ -244,39 +198,20 @@ static void expect_refused(const char *authorization, long status, const char *c
     expect_readyz(200, NULL);
 }
 
-START_TEST(test_a_daemon_without_keys_is_drained_by_signals_alone)
+TEST(a_daemon_without_keys_is_drained_by_signals_alone)
 {
     serve_lame(CONFIG_SMALL(""), "600", NULL);
     expect_refused(NULL, 403, "forbidden");
     send_signal(SIGINT);
     expect_status(0);
 }
-END_TEST
 
-START_TEST(test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox)
-{
-    char keys[SECRET_PATH];
-    secret_write(keys, KEYS_THREE);
-    const char *const more[] = {"--api-keys", keys, "--sandbox", "on", NULL};
-    daemon_start(&served, CONFIG_SMALL("\"lame_duck_s\":0,"),
-                 (const char *const[]){more[0], more[1], more[2], more[3], NULL},
-                 (const char *const[]){PROCESS_NO_LEAKS, NULL});
-    client_open(&client, &served);
-    expect_refused(NULL, 401, "unauthorized");
-    expect_refused("Authorization: Bearer " KEY_INFER, 403, "forbidden");
-    served.authorization = "Authorization: Bearer " KEY_ADMIN;
-    ask_drain();
-    expect_status(0);
-    unlink(keys);
-}
-END_TEST
-
-START_TEST(test_signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm)
+TEST(signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm)
 {
     const int signals[] = {SIGUSR1, SIGUSR2, SIGALRM,  SIGVTALRM,    SIGPROF,
                            SIGIO,   SIGPIPE, SIGRTMIN, SIGRTMIN + 3, SIGRTMAX};
     serve_lame(CONFIG_SMALL(""), "600", NULL);
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+    for (size_t i = 0; i < COUNT(signals); i++)
         send_signal(signals[i]);
     while (daemon_status_number(&served, served.process.pid, "ShdPnd", 16) != 0)
         pause_ms(2);
@@ -288,7 +223,6 @@ START_TEST(test_signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm)
     send_signal(SIGINT);
     expect_status(1);
 }
-END_TEST
 
 /* ---- What is lost ---------------------------------------------------------------------------- */
 
@@ -357,7 +291,7 @@ static void expect_steps(const struct caller *caller)
     }
 }
 
-START_TEST(test_a_stop_under_load_loses_and_doubles_no_step)
+TEST(a_stop_under_load_loses_and_doubles_no_step)
 {
     char directory[SCRATCH_PATH];
     struct caller callers[CALLERS];
@@ -375,12 +309,55 @@ START_TEST(test_a_stop_under_load_loses_and_doubles_no_step)
     serve_end();
     scratch_remove(directory);
 }
-END_TEST
+
+CASE(timed, NULL, NULL, 300)
+
+TEST(after_the_lame_duck_requests_are_refused_before_anything_is_done)
+{
+    struct long_call call;
+    struct raw kept;
+    char value[256];
+    serve_lame_with_keys(SLOW_CONFIG, "600");
+    raw_open(&kept, served.host, served.port);
+    ck_assert(raw_text(&kept, LIVEZ));
+    raw_expect_status(&kept, 200);
+    ask_drain();
+    expect_readyz(503, "lame_duck");
+    long_begin(&call, &client, "", 5120);
+    ask_drain(); /* changes nothing */
+    send_signal(SIGINT);
+    await_phase("draining");
+    ck_assert(!atomic_load(&call.answered) && !inspected_accepts(served.port));
+    ck_assert(raw_text(&kept, "POST /sessions HTTP/1.1\r\nHost: test\r\n" AUTHORIZATION
+                              "\r\nContent-Length: 0\r\n\r\n"));
+    struct raw_answer answer = raw_read(&kept, false, WAIT_MS);
+    ck_assert_uint_eq(answer.status, 503);
+    ck_assert_ptr_nonnull(strstr(answer.body, "\"draining\""));
+    ck_assert(raw_header(value, &answer, "Retry-After") && strtoul(value, NULL, 10) > 0);
+    ck_assert(raw_header(value, &answer, "Connection") && strcmp(value, "close") == 0);
+    raw_answer_free(&answer);
+    raw_close(&kept);
+    long_end(&call, 200, NULL);
+    expect_status(0);
+}
+
+/* An orchestrator asks for it by HTTP and sends SIGTERM then: that is no second signal. */
+TEST(a_signal_after_the_request_to_drain_cuts_nothing_off)
+{
+    struct long_call call;
+    serve_lame_with_keys(SLOW_CONFIG, "0");
+    long_begin(&call, &client, "", 5120);
+    ask_drain();
+    await_phase("draining");
+    daemon_terminate(&served);
+    long_end(&call, 200, NULL);
+    expect_status(0);
+}
 
 #define WAITING 400
 
 /* Connections that the stopped daemon has not accepted when the signal comes. */
-START_TEST(test_requests_that_wait_to_be_accepted_are_answered_as_it_drains)
+TEST_EACH(requests_that_wait_to_be_accepted_are_answered_as_it_drains, 3)
 {
     static struct raw waiting[WAITING];
     unsigned answered = 0;
@@ -401,28 +378,24 @@ START_TEST(test_requests_that_wait_to_be_accepted_are_answered_as_it_drains)
     ck_assert_msg(answered == WAITING, "%u of %d", answered, WAITING);
     expect_status(0);
 }
-END_TEST
 
-Suite *suite_lame_duck(void)
+CASE(sandboxed, NULL, NULL, 300)
+
+TEST(only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox)
 {
-    Suite *suite = suite_create("lame_duck");
-    TCase *tests = suite_cases(suite, "lame duck", NULL, NULL, 300);
-    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 300);
-    TCase *timed = suite_cases(suite, "timed", NULL, NULL, 300);
-    tcase_add_test(tests, test_a_lame_duck_serves_all_and_says_that_it_is_not_ready);
-    tcase_add_test(tests, test_a_lame_duck_ends_after_its_time_and_the_log_says_how_long_all_took);
-    tcase_add_test(tests, test_an_interrupt_ends_it_without_a_lame_duck);
-    tcase_add_test(tests, test_the_second_signal_after_the_request_to_drain_ends_it_at_once);
-    tcase_add_test(tests, test_a_daemon_without_keys_is_drained_by_signals_alone);
-    tcase_add_test(tests, test_signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm);
-    tcase_add_test(tests, test_a_stop_under_load_loses_and_doubles_no_step);
-    tcase_set_tags(sandboxed, "sandbox");
-    tcase_add_test(sandboxed,
-                   test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox);
-    tcase_set_tags(timed, "timed");
-    tcase_add_test(timed, test_after_the_lame_duck_requests_are_refused_before_anything_is_done);
-    tcase_add_test(timed, test_a_signal_after_the_request_to_drain_cuts_nothing_off);
-    tcase_add_loop_test(timed, test_requests_that_wait_to_be_accepted_are_answered_as_it_drains, 0,
-                        3);
-    return suite;
+    char keys[SECRET_PATH];
+    secret_write(keys, KEYS_THREE);
+    const char *const more[] = {"--api-keys", keys, "--sandbox", "on", NULL};
+    daemon_start(&served, CONFIG_SMALL("\"lame_duck_s\":0,"),
+                 (const char *const[]){more[0], more[1], more[2], more[3], NULL},
+                 (const char *const[]){PROCESS_NO_LEAKS, NULL});
+    client_open(&client, &served);
+    expect_refused(NULL, 401, "unauthorized");
+    expect_refused("Authorization: Bearer " KEY_INFER, 403, "forbidden");
+    served.authorization = "Authorization: Bearer " KEY_ADMIN;
+    ask_drain();
+    expect_status(0);
+    unlink(keys);
 }
+
+SUITE(lame_duck)

@@ -57,7 +57,9 @@ static void expect_alike(const char *a, const char *b)
     free(of_b);
 }
 
-START_TEST(test_latent_models_say_what_a_token_takes)
+CASE(latent, set_up, tear_down, 60)
+
+TEST_EACH(latent_models_say_what_a_token_takes, 2)
 {
     start(_i);
     struct answer answer = client_get(&client, "/models/tiny");
@@ -70,10 +72,9 @@ START_TEST(test_latent_models_say_what_a_token_takes)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
 /* Steps, one by one, equal a call over the given rows: output, keys and values. */
-START_TEST(test_latent_steps_equal_a_call_over_given_rows)
+TEST_EACH(latent_steps_equal_a_call_over_given_rows, 2)
 {
     start(_i);
     call_create(&client, "s", "");
@@ -116,10 +117,9 @@ START_TEST(test_latent_steps_equal_a_call_over_given_rows)
     text_free(&body);
     serve_end();
 }
-END_TEST
 
 /* Of a layer with an indexer, whose keys are those of all heads. */
-START_TEST(test_latent_masks_that_differ_by_head_are_refused)
+TEST(latent_masks_that_differ_by_head_are_refused)
 {
     static const char *const fields[] = {"attention_mask", "attention_bias"};
     static const float row[TINY] = {1};
@@ -140,10 +140,9 @@ START_TEST(test_latent_masks_that_differ_by_head_are_refused)
     }
     serve_end();
 }
-END_TEST
 
 /* A fork at ROWS tokens, its parent after truncation and an import of its state go on alike. */
-START_TEST(test_latent_forks_truncations_and_files_go_on_alike)
+TEST_EACH(latent_forks_truncations_and_files_go_on_alike, 2)
 {
     static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
     start(_i);
@@ -175,10 +174,9 @@ START_TEST(test_latent_forks_truncations_and_files_go_on_alike)
     ck_assert_int_eq(call_status(&client, "damaged"), 404);
     serve_end();
 }
-END_TEST
 
 /* A step that is sent again answers with the same bits and appends nothing. */
-START_TEST(test_latent_steps_sent_again_have_the_same_bits)
+TEST_EACH(latent_steps_sent_again_have_the_same_bits, 2)
 {
     start(_i);
     prefill("s", ROWS);
@@ -194,10 +192,9 @@ START_TEST(test_latent_steps_sent_again_have_the_same_bits)
     answer_free(&again);
     serve_end();
 }
-END_TEST
 
 /* A kill loses nothing that was answered; a damaged record of the journal ends it there. */
-START_TEST(test_latent_sessions_survive_a_kill)
+TEST_EACH(latent_sessions_survive_a_kill, 2)
 {
     char path[320];
     start(_i);
@@ -219,17 +216,5 @@ START_TEST(test_latent_sessions_survive_a_kill)
     ck_assert_uint_eq(call_length(&client, "s", 0), ROWS);
     serve_end();
 }
-END_TEST
 
-Suite *suite_latent(void)
-{
-    Suite *suite = suite_create("latent");
-    TCase *tests = suite_cases(suite, "latent", set_up, tear_down, 60);
-    tcase_add_loop_test(tests, test_latent_models_say_what_a_token_takes, 0, 2);
-    tcase_add_loop_test(tests, test_latent_steps_equal_a_call_over_given_rows, 0, 2);
-    tcase_add_test(tests, test_latent_masks_that_differ_by_head_are_refused);
-    tcase_add_loop_test(tests, test_latent_forks_truncations_and_files_go_on_alike, 0, 2);
-    tcase_add_loop_test(tests, test_latent_steps_sent_again_have_the_same_bits, 0, 2);
-    tcase_add_loop_test(tests, test_latent_sessions_survive_a_kill, 0, 2);
-    return suite;
-}
+SUITE(latent)

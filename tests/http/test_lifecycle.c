@@ -99,7 +99,7 @@ static void await_draining(const struct slow *slow)
     ck_assert(draining);
 }
 
-START_TEST(test_termination_lets_running_requests_finish_and_refuses_others)
+TEST(termination_lets_running_requests_finish_and_refuses_others)
 {
     struct slow slow;
     struct client polled, asked, late;
@@ -130,9 +130,8 @@ START_TEST(test_termination_lets_running_requests_finish_and_refuses_others)
         ck_assert_uint_gt(slow.calls[i].length, SLOW_TOKENS * SLOW_WIDTH);
     }
 }
-END_TEST
 
-START_TEST(test_second_signal_ends_at_once_with_failure)
+TEST(second_signal_ends_at_once_with_failure)
 {
     struct slow slow;
     struct client client;
@@ -146,7 +145,6 @@ START_TEST(test_second_signal_ends_at_once_with_failure)
     client_close(&client);
     slow_end(&slow);
 }
-END_TEST
 
 static bool blocks_termination(const struct daemon *daemon, pid_t thread)
 {
@@ -154,7 +152,7 @@ static bool blocks_termination(const struct daemon *daemon, pid_t thread)
 }
 
 /* Run 0 with packed products, run 1 with OpenBLAS', which must bring no thread of its own. */
-START_TEST(test_every_thread_leaves_termination_to_the_main_one)
+TEST_EACH(every_thread_leaves_termination_to_the_main_one, 2)
 {
     static const char *const modes[] = {"packed", "openblas"};
     char directory[SCRATCH_PATH];
@@ -183,10 +181,9 @@ START_TEST(test_every_thread_leaves_termination_to_the_main_one)
     process_end(&daemon.process);
     scratch_remove(directory);
 }
-END_TEST
 
 /* A directory before all others of the loader, in which OpenBLAS is an empty file. */
-START_TEST(test_without_openblas_only_gemm_openblas_does_not_start)
+TEST(without_openblas_only_gemm_openblas_does_not_start)
 {
     char directory[SCRATCH_PATH], library[64], variable[64], *out, *err;
     scratch_make(directory);
@@ -210,9 +207,8 @@ START_TEST(test_without_openblas_only_gemm_openblas_does_not_start)
     unlink(library);
     rmdir(directory);
 }
-END_TEST
 
-START_TEST(test_idle_connections_do_not_hold_up_the_end)
+TEST(idle_connections_do_not_hold_up_the_end)
 {
     struct daemon daemon;
     struct client client;
@@ -223,7 +219,6 @@ START_TEST(test_idle_connections_do_not_hold_up_the_end)
     daemon_stop(&daemon); /* exit status 0, within its own deadline */
     client_close(&client);
 }
-END_TEST
 
 /* ---- Where it listens and what it serves ----------------------------------------------------- */
 
@@ -243,14 +238,13 @@ static void expect_served_at(const char *config, const char *const arguments[],
     daemon_stop(&daemon);
 }
 
-START_TEST(test_any_address_serves_the_local_one)
+TEST(any_address_serves_the_local_one)
 {
     static const char *const host[] = {"--host", "0.0.0.0", "--allow-unauthenticated=true", NULL};
     expect_served_at(CONFIG_SMALL(""), host, NULL, "127.0.0.1");
 }
-END_TEST
 
-START_TEST(test_listening_beyond_loopback_is_warned_of)
+TEST(listening_beyond_loopback_is_warned_of)
 {
     static const char *const far[] = {"--host=0.0.0.0", "--allow-unauthenticated=true",
                                       "--log=info", NULL};
@@ -269,7 +263,6 @@ START_TEST(test_listening_beyond_loopback_is_warned_of)
     free(log);
     daemon_stop(&daemon);
 }
-END_TEST
 
 /* The IPv6 test is left out on machines without IPv6. */
 static bool has_ipv6(void)
@@ -282,7 +275,7 @@ static bool has_ipv6(void)
     return bound;
 }
 
-START_TEST(test_ipv6_address_is_served_and_named_in_brackets)
+TEST(ipv6_address_is_served_and_named_in_brackets)
 {
     static const char *const host[] = {"--host", "::1", NULL};
     if (has_ipv6())
@@ -290,10 +283,9 @@ START_TEST(test_ipv6_address_is_served_and_named_in_brackets)
     else
         printf("lifecycle: no IPv6 on this machine, left out\n");
 }
-END_TEST
 
 /* No host has the address 192.0.2.1 (RFC 5737): listening there fails. */
-START_TEST(test_variable_beats_the_file_and_a_flag_beats_the_variable)
+TEST(variable_beats_the_file_and_a_flag_beats_the_variable)
 {
     static const char file[] = "{\"host\":\"192.0.2.1\",\"port\":0,\"models\":[]}";
     static const char *const variable[] = {"ATTN_HOST=127.0.0.1", NULL};
@@ -302,9 +294,8 @@ START_TEST(test_variable_beats_the_file_and_a_flag_beats_the_variable)
     expect_served_at(file, NULL, variable, "127.0.0.1");
     expect_served_at(file, flag, wrong, "127.0.0.1");
 }
-END_TEST
 
-START_TEST(test_variable_names_the_port)
+TEST(variable_names_the_port)
 {
     struct daemon daemon, other;
     char variable[32];
@@ -316,7 +307,6 @@ START_TEST(test_variable_names_the_port)
     ck_assert_uint_eq(other.port, daemon.port);
     daemon_stop(&other);
 }
-END_TEST
 
 /* The path from `from` up to the root and down to `to`; both absolute. */
 static void make_relative(char out[PATH_MAX], const char *from, const char *to)
@@ -328,7 +318,7 @@ static void make_relative(char out[PATH_MAX], const char *from, const char *to)
     snprintf(out + length, PATH_MAX - length, "%s", to + 1);
 }
 
-START_TEST(test_relative_checkpoint_path_starts_at_the_configuration_file)
+TEST(relative_checkpoint_path_starts_at_the_configuration_file)
 {
     char whole[PATH_MAX], path[PATH_MAX];
     struct text config = {0};
@@ -354,23 +344,5 @@ START_TEST(test_relative_checkpoint_path_starts_at_the_configuration_file)
     daemon_stop(&daemon);
     text_free(&config);
 }
-END_TEST
 
-Suite *suite_lifecycle(void)
-{
-    Suite *suite = suite_create("lifecycle");
-    TCase *stopping = suite_cases(suite, "stopping", NULL, NULL, 0);
-    tcase_add_test(stopping, test_termination_lets_running_requests_finish_and_refuses_others);
-    tcase_add_test(stopping, test_second_signal_ends_at_once_with_failure);
-    tcase_add_loop_test(stopping, test_every_thread_leaves_termination_to_the_main_one, 0, 2);
-    tcase_add_test(stopping, test_idle_connections_do_not_hold_up_the_end);
-    TCase *starting = suite_cases(suite, "starting", NULL, NULL, 0);
-    tcase_add_test(starting, test_without_openblas_only_gemm_openblas_does_not_start);
-    tcase_add_test(starting, test_any_address_serves_the_local_one);
-    tcase_add_test(starting, test_listening_beyond_loopback_is_warned_of);
-    tcase_add_test(starting, test_ipv6_address_is_served_and_named_in_brackets);
-    tcase_add_test(starting, test_variable_beats_the_file_and_a_flag_beats_the_variable);
-    tcase_add_test(starting, test_variable_names_the_port);
-    tcase_add_test(starting, test_relative_checkpoint_path_starts_at_the_configuration_file);
-    return suite;
-}
+SUITE(lifecycle)

@@ -136,7 +136,9 @@ static void await_depth(double depth)
 
 /* ---- Starts that fail ------------------------------------------------------------------------ */
 
-START_TEST(test_failed_start_leaves_no_session_though_another_step_waits_for_it)
+CASE(small, serve_small, serve_end, 0)
+
+TEST(failed_start_leaves_no_session_though_another_step_waits_for_it)
 {
     struct text body = {0};
     add_item(&body, "s1", 1, 1, ",\"start\":true,\"position\":5");
@@ -154,7 +156,6 @@ START_TEST(test_failed_start_leaves_no_session_though_another_step_waits_for_it)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
 /* Sends a prefill that starts a session; `extra` may make it fail. */
 static void post_start(struct raw *raw, const char *id, const char *extra)
@@ -199,7 +200,110 @@ static bool replace_waiting_start(const struct slow *slow, unsigned attempt)
     return replaced;
 }
 
-START_TEST(test_failed_start_leaves_alone_a_session_that_others_made_under_its_id)
+TEST(start_with_an_epoch_is_refused_and_leaves_no_session)
+{
+    refuse_decode(&client, "early", 1, ",\"start\":true,\"epoch\":1", 409, "epoch_mismatch");
+    ck_assert_int_eq(call_status(&client, "early"), 404);
+}
+
+/* ---- Bounds ---------------------------------------------------------------------------------- */
+
+#define IN_FLIGHT                                                             \
+    "\"max_in_flight_bytes\":1048576,\"max_client_in_flight_bytes\":1048576," \
+    "\"max_body_bytes\":1048576,"
+
+/* Sends the head of an upload and waits until it is answered: by 100 Continue, or refused. */
+static void declare_upload(struct raw *raw, size_t length)
+{
+    send_head(raw, "/attend", length, "Expect: 100-continue\r\n");
+    struct pollfd readable = {.fd = raw->fd, .events = POLLIN};
+    ck_assert_int_eq(poll(&readable, 1, WAIT_MS), 1);
+}
+
+/* ---- Fields ---------------------------------------------------------------------------------- */
+
+TEST(fields_that_would_be_ignored_are_refused)
+{
+    static const char weightless[] = "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]%s}";
+    static const char *const header[] = {"X-Session-Id: crossed", NULL};
+    static const char *const extra[] = {",\"model\":\"tiny\"", ",\"layer\":0", ",\"layer\":1"};
+    char body[256];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(body, sizeof body, weightless, extra[i]);
+        expect_post("/attend", body, NULL, 400, "invalid_value");
+    }
+    snprintf(body, sizeof body, weightless, ",\"model\":null");
+    expect_post("/attend", body, NULL, 200, NULL);
+    expect_post("/attend", body, header, 400, "invalid_value");
+    call_create(&client, "crossed", "");
+    struct answer answer = call_prefill(
+        &client, "crossed", 1, 2, ",\"encoder_hidden_states\":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]]");
+    expect_answer(&answer, 400, "invalid_value", "encoder_hidden_states beside session_id");
+    ck_assert_uint_eq(call_length(&client, "crossed", 0), 0);
+    answer_free(&answer);
+}
+
+TEST(null_fields_of_a_new_session_count_as_left_out)
+{
+    static const char body[] =
+        "{\"session_id\":null,\"model\":\"tiny\",\"max_length\":null,\"ttl_s\":null}";
+    expect_post("/sessions", body, NULL, 201, NULL);
+}
+
+static void expect_no_allow(const char *method, const char *path, const char *body, long status)
+{
+    char value[256];
+    struct answer answer =
+        client_send(&client, &(struct request){.method = method, .path = path, .body = body});
+    ck_assert_int_eq(answer.status, status);
+    ck_assert_msg(!answer_header(value, &answer, "Allow"), "%s %s: Allow: %s", method, path, value);
+    answer_free(&answer);
+}
+
+TEST(allow_is_sent_with_405_alone)
+{
+    char value[256];
+    call_create(&client, "there", "");
+    expect_no_allow("GET", "/sessions?limit=none", NULL, 400);
+    expect_no_allow("POST", "/sessions", "{\"none\":1}", 400);
+    expect_no_allow("DELETE", "/sessions/there", NULL, 204);
+    expect_no_allow("DELETE", "/sessions/there", NULL, 404);
+    struct answer answer = client_get(&client, "/decode");
+    expect_answer(&answer, 405, "method_not_allowed", "GET /decode");
+    ck_assert(answer_header(value, &answer, "Allow"));
+    answer_free(&answer);
+}
+
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+/* Accepting begins again although one connection stays open all the while. */
+TEST(clients_are_accepted_again_once_descriptors_have_run_out_and_come_back)
+{
+    struct rlimit before, none;
+    struct raw raw;
+    bool accepted = false;
+    const pid_t pid = served.process.pid;
+    ck_assert_int_eq(call_status(&client, "nobody"), 404);
+    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
+    none = (struct rlimit){1, before.rlim_max};
+    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, &none, NULL), 0);
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"));
+    pause_ms(300);
+    struct pollfd answered = {.fd = raw.fd, .events = POLLIN};
+    ck_assert_int_eq(poll(&answered, 1, 0), 0);
+    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, &before, NULL), 0);
+    for (unsigned waited = 0; waited < 10000 && !accepted; waited += 50) {
+        ck_assert_int_eq(call_status(&client, "nobody"), 404);
+        accepted = poll(&answered, 1, 50) > 0;
+    }
+    ck_assert(accepted);
+    expect_raw(&raw, 200, "");
+}
+
+CASE(configured, NULL, serve_end, 0)
+
+TEST(failed_start_leaves_alone_a_session_that_others_made_under_its_id)
 {
     struct slow slow;
     bool replaced = false;
@@ -210,18 +314,8 @@ START_TEST(test_failed_start_leaves_alone_a_session_that_others_made_under_its_i
     ck_assert(replaced);
     text_free(&slow.body);
 }
-END_TEST
 
-START_TEST(test_start_with_an_epoch_is_refused_and_leaves_no_session)
-{
-    refuse_decode(&client, "early", 1, ",\"start\":true,\"epoch\":1", 409, "epoch_mismatch");
-    ck_assert_int_eq(call_status(&client, "early"), 404);
-}
-END_TEST
-
-/* ---- Bounds ---------------------------------------------------------------------------------- */
-
-START_TEST(test_items_beyond_the_reply_bound_fail_alone_and_are_not_applied)
+TEST(items_beyond_the_reply_bound_fail_alone_and_are_not_applied)
 {
     enum { N = 30 };
     struct text body = {0};
@@ -249,9 +343,8 @@ START_TEST(test_items_beyond_the_reply_bound_fail_alone_and_are_not_applied)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_list_whose_errors_could_pass_the_reply_bound_is_refused_unapplied)
+TEST(list_whose_errors_could_pass_the_reply_bound_is_refused_unapplied)
 {
     enum { N = 200 };
     struct text body = {0};
@@ -269,9 +362,8 @@ START_TEST(test_list_whose_errors_could_pass_the_reply_bound_is_refused_unapplie
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_scores_beyond_the_bound_are_refused_and_leave_the_session)
+TEST(scores_beyond_the_bound_are_refused_and_leave_the_session)
 {
     struct text body = {0};
     serve(CONFIG_SMALL("\"max_scores\":1000,"));
@@ -292,21 +384,8 @@ START_TEST(test_scores_beyond_the_bound_are_refused_and_leave_the_session)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
-#define IN_FLIGHT                                                             \
-    "\"max_in_flight_bytes\":1048576,\"max_client_in_flight_bytes\":1048576," \
-    "\"max_body_bytes\":1048576,"
-
-/* Sends the head of an upload and waits until it is answered: by 100 Continue, or refused. */
-static void declare_upload(struct raw *raw, size_t length)
-{
-    send_head(raw, "/attend", length, "Expect: 100-continue\r\n");
-    struct pollfd readable = {.fd = raw->fd, .events = POLLIN};
-    ck_assert_int_eq(poll(&readable, 1, WAIT_MS), 1);
-}
-
-START_TEST(test_lengths_that_are_only_declared_take_no_memory_from_others)
+TEST(lengths_that_are_only_declared_take_no_memory_from_others)
 {
     static const size_t lengths[] = {262144, 262144, 1000000, 1000000};
     struct raw uploads[4];
@@ -319,9 +398,8 @@ START_TEST(test_lengths_that_are_only_declared_take_no_memory_from_others)
     for (size_t i = 0; i < 4; i++)
         raw_close(&uploads[i]);
 }
-END_TEST
 
-START_TEST(test_health_is_answered_while_uploads_use_up_the_memory)
+TEST(health_is_answered_while_uploads_use_up_the_memory)
 {
     enum { LENGTH = 262144 };
     static const char *const paths[] = {"/healthz", "/health", "/livez", "/readyz"};
@@ -348,68 +426,39 @@ START_TEST(test_health_is_answered_while_uploads_use_up_the_memory)
     for (size_t i = 0; i < 4; i++)
         raw_close(&uploads[i]);
 }
-END_TEST
 
-/* ---- Fields ---------------------------------------------------------------------------------- */
-
-START_TEST(test_fields_that_would_be_ignored_are_refused)
+/* Each step of the list waits for one slow computation, so the last of them waits for longer than
+ * the 3 seconds that a session lives unused.  GET of the session does not prolong its life. */
+TEST(session_is_not_expired_while_it_waits_in_a_long_queue)
 {
-    static const char weightless[] = "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]%s}";
-    static const char *const header[] = {"X-Session-Id: crossed", NULL};
-    static const char *const extra[] = {",\"model\":\"tiny\"", ",\"layer\":0", ",\"layer\":1"};
-    char body[256];
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(body, sizeof body, weightless, extra[i]);
-        expect_post("/attend", body, NULL, 400, "invalid_value");
-    }
-    snprintf(body, sizeof body, weightless, ",\"model\":null");
-    expect_post("/attend", body, NULL, 200, NULL);
-    expect_post("/attend", body, header, 400, "invalid_value");
-    call_create(&client, "crossed", "");
-    struct answer answer = call_prefill(
-        &client, "crossed", 1, 2, ",\"encoder_hidden_states\":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]]");
-    expect_answer(&answer, 400, "invalid_value", "encoder_hidden_states beside session_id");
-    ck_assert_uint_eq(call_length(&client, "crossed", 0), 0);
-    answer_free(&answer);
-}
-END_TEST
-
-START_TEST(test_null_fields_of_a_new_session_count_as_left_out)
-{
-    static const char body[] =
-        "{\"session_id\":null,\"model\":\"tiny\",\"max_length\":null,\"ttl_s\":null}";
-    expect_post("/sessions", body, NULL, 201, NULL);
-}
-END_TEST
-
-static void expect_no_allow(const char *method, const char *path, const char *body, long status)
-{
-    char value[256];
-    struct answer answer =
-        client_send(&client, &(struct request){.method = method, .path = path, .body = body});
-    ck_assert_int_eq(answer.status, status);
-    ck_assert_msg(!answer_header(value, &answer, "Allow"), "%s %s: Allow: %s", method, path, value);
-    answer_free(&answer);
+    struct slow slow;
+    struct raw raws[MAX_SLOW], list;
+    struct text body = {0};
+    serve(CONFIG_SLOW("\"session_ttl_s\":3,"));
+    make_slow(&slow);
+    size_t count = (size_t)(4.5 / slow.seconds) + 2;
+    ck_assert_uint_lt(count, MAX_SLOW);
+    for (unsigned i = 0; i < count; i++)
+        add_item(&body, "patient", i, LONG_ROWS, i > 0 ? "" : ",\"start\":true");
+    text_add(&body, "]}");
+    for (size_t i = 0; i < count; i++)
+        post_raw(&raws[i], "/attend", slow.body.data);
+    await_depth(1);
+    post_raw(&list, "/decode", body.data);
+    expect_raw(&list, 200, "output");
+    for (double until = clock_s() + 1.2; clock_s() < until;
+         pause_ms(20)) /* sessions expire each second */
+        ck_assert_int_eq(call_status(&client, "patient"), 200);
+    expect_decode(&client, "patient", 1, LONG_ROWS * count);
+    for (size_t i = 0; i < count; i++)
+        expect_raw(&raws[i], 200, "output");
+    text_free(&slow.body);
+    text_free(&body);
 }
 
-START_TEST(test_allow_is_sent_with_405_alone)
-{
-    char value[256];
-    call_create(&client, "there", "");
-    expect_no_allow("GET", "/sessions?limit=none", NULL, 400);
-    expect_no_allow("POST", "/sessions", "{\"none\":1}", 400);
-    expect_no_allow("DELETE", "/sessions/there", NULL, 204);
-    expect_no_allow("DELETE", "/sessions/there", NULL, 404);
-    struct answer answer = client_get(&client, "/decode");
-    expect_answer(&answer, 405, "method_not_allowed", "GET /decode");
-    ck_assert(answer_header(value, &answer, "Allow"));
-    answer_free(&answer);
-}
-END_TEST
+CASE(stopping, NULL, NULL, 0)
 
-/* ---- Queues ---------------------------------------------------------------------------------- */
-
-START_TEST(test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_over)
+TEST(end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_over)
 {
     struct slow slow;
     struct raw raws[MAX_SLOW];
@@ -440,65 +489,8 @@ START_TEST(test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_o
     process_end(&served.process);
     text_free(&slow.body);
 }
-END_TEST
 
-/* Each step of the list waits for one slow computation, so the last of them waits for longer than
- * the 3 seconds that a session lives unused.  GET of the session does not prolong its life. */
-START_TEST(test_session_is_not_expired_while_it_waits_in_a_long_queue)
-{
-    struct slow slow;
-    struct raw raws[MAX_SLOW], list;
-    struct text body = {0};
-    serve(CONFIG_SLOW("\"session_ttl_s\":3,"));
-    make_slow(&slow);
-    size_t count = (size_t)(4.5 / slow.seconds) + 2;
-    ck_assert_uint_lt(count, MAX_SLOW);
-    for (unsigned i = 0; i < count; i++)
-        add_item(&body, "patient", i, LONG_ROWS, i > 0 ? "" : ",\"start\":true");
-    text_add(&body, "]}");
-    for (size_t i = 0; i < count; i++)
-        post_raw(&raws[i], "/attend", slow.body.data);
-    await_depth(1);
-    post_raw(&list, "/decode", body.data);
-    expect_raw(&list, 200, "output");
-    for (double until = clock_s() + 1.2; clock_s() < until;
-         pause_ms(20)) /* sessions expire each second */
-        ck_assert_int_eq(call_status(&client, "patient"), 200);
-    expect_decode(&client, "patient", 1, LONG_ROWS * count);
-    for (size_t i = 0; i < count; i++)
-        expect_raw(&raws[i], 200, "output");
-    text_free(&slow.body);
-    text_free(&body);
-}
-END_TEST
-
-/* Accepting begins again although one connection stays open all the while. */
-START_TEST(test_clients_are_accepted_again_once_descriptors_have_run_out_and_come_back)
-{
-    struct rlimit before, none;
-    struct raw raw;
-    bool accepted = false;
-    const pid_t pid = served.process.pid;
-    ck_assert_int_eq(call_status(&client, "nobody"), 404);
-    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
-    none = (struct rlimit){1, before.rlim_max};
-    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, &none, NULL), 0);
-    raw_open(&raw, served.host, served.port);
-    ck_assert(raw_text(&raw, "GET /livez HTTP/1.1\r\nHost: test\r\n\r\n"));
-    pause_ms(300);
-    struct pollfd answered = {.fd = raw.fd, .events = POLLIN};
-    ck_assert_int_eq(poll(&answered, 1, 0), 0);
-    ck_assert_int_eq(prlimit(pid, RLIMIT_NOFILE, &before, NULL), 0);
-    for (unsigned waited = 0; waited < 10000 && !accepted; waited += 50) {
-        ck_assert_int_eq(call_status(&client, "nobody"), 404);
-        accepted = poll(&answered, 1, 50) > 0;
-    }
-    ck_assert(accepted);
-    expect_raw(&raw, 200, "");
-}
-END_TEST
-
-START_TEST(test_nobody_connected_and_no_descriptor_left_takes_no_processor_time)
+TEST(nobody_connected_and_no_descriptor_left_takes_no_processor_time)
 {
     struct rlimit before, none;
     struct daemon daemon;
@@ -519,32 +511,5 @@ START_TEST(test_nobody_connected_and_no_descriptor_left_takes_no_processor_time)
     expect_raw(&raw, 200, "");
     daemon_stop(&daemon);
 }
-END_TEST
 
-Suite *suite_limits(void)
-{
-    Suite *suite = suite_create("limits");
-    TCase *small = suite_cases(suite, "small", serve_small, serve_end, 0);
-    tcase_add_test(small, test_failed_start_leaves_no_session_though_another_step_waits_for_it);
-    tcase_add_test(small, test_start_with_an_epoch_is_refused_and_leaves_no_session);
-    tcase_add_test(small, test_fields_that_would_be_ignored_are_refused);
-    tcase_add_test(small, test_null_fields_of_a_new_session_count_as_left_out);
-    tcase_add_test(small, test_allow_is_sent_with_405_alone);
-    tcase_add_test(small,
-                   test_clients_are_accepted_again_once_descriptors_have_run_out_and_come_back);
-    TCase *configured = suite_cases(suite, "configured", NULL, serve_end, 0);
-    tcase_add_test(configured,
-                   test_failed_start_leaves_alone_a_session_that_others_made_under_its_id);
-    tcase_add_test(configured, test_items_beyond_the_reply_bound_fail_alone_and_are_not_applied);
-    tcase_add_test(configured,
-                   test_list_whose_errors_could_pass_the_reply_bound_is_refused_unapplied);
-    tcase_add_test(configured, test_scores_beyond_the_bound_are_refused_and_leave_the_session);
-    tcase_add_test(configured, test_lengths_that_are_only_declared_take_no_memory_from_others);
-    tcase_add_test(configured, test_health_is_answered_while_uploads_use_up_the_memory);
-    tcase_add_test(configured, test_session_is_not_expired_while_it_waits_in_a_long_queue);
-    TCase *stopping = suite_cases(suite, "stopping", NULL, NULL, 0);
-    tcase_add_test(stopping, test_nobody_connected_and_no_descriptor_left_takes_no_processor_time);
-    tcase_add_test(stopping,
-                   test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_over);
-    return suite;
-}
+SUITE(limits)

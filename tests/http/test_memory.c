@@ -78,7 +78,7 @@ static void expect_refusal(const char *config, const char *argument, const char 
     config_remove(directory);
 }
 
-START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read)
+TEST(a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read)
 {
     static const char *const terms[] = {"memory_limit gives 16.0 MiB",
                                         "program 38.0 + weights",
@@ -89,7 +89,7 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
                                         "; the least that would start is "};
     if (getenv("GEMM") != NULL) /* the first term counts OpenBLAS too */
         return;
-    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++) {
+    for (size_t i = 0; i < COUNT(terms); i++) {
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), NULL, terms[i]);
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), "--check", terms[i]);
     }
@@ -102,7 +102,6 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
                    "\"num_attention_heads\":1024,\"num_hidden_layers\":1024}}]}",
                    NULL, " + weights 67170");
 }
-END_TEST
 
 /* Starts as the advice of a refusal says, with no more memory than it names. */
 static void follow_advice(const char *before)
@@ -133,21 +132,20 @@ static void follow_advice(const char *before)
     free(said);
 }
 
-START_TEST(test_the_advice_of_a_refusal_can_be_followed)
+TEST(the_advice_of_a_refusal_can_be_followed)
 {
     static const char *const limits[] = {"16MiB", "64MiB", "128MiB", "192MiB", "256MiB"};
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+    for (size_t i = 0; i < COUNT(limits); i++)
         follow_advice(limits[i]);
 }
-END_TEST
 
-START_TEST(test_the_sum_equals_its_terms_and_suffices_as_a_limit)
+TEST(the_sum_equals_its_terms_and_suffices_as_a_limit)
 {
     static const char *const names[] = {"program",  "weights", "caches",      "sessions",
                                         "requests", "working", "connections", "store"};
     char flag[64];
     double sum = 0, together = checked_bytes(CONFIG_LITTLE(""), "together");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < COUNT(names); i++)
         sum += checked_bytes(CONFIG_LITTLE(""), names[i]);
     ck_assert_double_eq(sum, together);
     snprintf(flag, sizeof flag, "--memory-limit=%.0f", together - 1);
@@ -158,9 +156,8 @@ START_TEST(test_the_sum_equals_its_terms_and_suffices_as_a_limit)
     daemon_start(&daemon, CONFIG_LITTLE(""), enough, NULL);
     daemon_stop(&daemon);
 }
-END_TEST
 
-START_TEST(test_a_limit_that_is_set_counts_also_above_what_the_machine_gives)
+TEST(a_limit_that_is_set_counts_also_above_what_the_machine_gives)
 {
     char directory[SCRATCH_PATH], path[96];
     config_write(directory, path, CONFIG_LITTLE(""));
@@ -169,9 +166,8 @@ START_TEST(test_a_limit_that_is_set_counts_also_above_what_the_machine_gives)
     free(out);
     config_remove(directory);
 }
-END_TEST
 
-START_TEST(test_each_adopted_directory_takes_what_the_own_one_does)
+TEST(each_adopted_directory_takes_what_the_own_one_does)
 {
 #define KEPT "\"durability\":\"journal\",\"state_dir\":\"/tmp/attnd-a\","
     const double own = checked_bytes(CONFIG_LITTLE(KEPT), "store");
@@ -180,7 +176,6 @@ START_TEST(test_each_adopted_directory_takes_what_the_own_one_does)
         checked_bytes(CONFIG_LITTLE(KEPT "\"adopt\":\"/tmp/attnd-b,/tmp/attnd-c\","), "store"),
         3 * own);
 }
-END_TEST
 
 /* Shipped configurations that must serve with 512 MiB unchanged. */
 static const char *const shipped[] = {
@@ -188,7 +183,7 @@ static const char *const shipped[] = {
     "config/presets/large.json", "config/presets/gpt2.json",
 };
 
-START_TEST(test_defaults_are_divided_until_they_fit_and_no_further)
+TEST_EACH(defaults_are_divided_until_they_fit_and_no_further, COUNT(shipped))
 {
     for (size_t mib = 512; mib <= 8192; mib *= 2) {
         char flag[64];
@@ -208,9 +203,8 @@ START_TEST(test_defaults_are_divided_until_they_fit_and_no_further)
         free(out);
     }
 }
-END_TEST
 
-START_TEST(test_attnd_serves_with_defaults_where_there_is_little_memory)
+TEST(attnd_serves_with_defaults_where_there_is_little_memory)
 {
     static const char body[] = "{\"model\":\"plain\",\"hidden_states\":[[1,2,3,4,5,6,7,8]]}";
     static const char small[] =
@@ -228,9 +222,8 @@ START_TEST(test_attnd_serves_with_defaults_where_there_is_little_memory)
     client_close(&client);
     daemon_stop(&daemon);
 }
-END_TEST
 
-START_TEST(test_options_that_were_set_are_refused_and_never_divided)
+TEST(options_that_were_set_are_refused_and_never_divided)
 {
     static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1092.0 + "},
                                             {"--max-in-flight-bytes=1GiB", " + requests 1155.6 "},
@@ -239,10 +232,9 @@ START_TEST(test_options_that_were_set_are_refused_and_never_divided)
     snprintf(config, sizeof config,
              "{\"port\":0,\"memory_limit\":\"512MiB\",\"models\":[{\"name\":\"plain\","
              "\"random\":{\"hidden_size\":8,\"num_attention_heads\":2}}]}");
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+    for (size_t i = 0; i < COUNT(values); i++)
         expect_refusal(config, values[i][0], values[i][1]);
 }
-END_TEST
 
 /* ---- Load ------------------------------------------------------------------------------------ */
 
@@ -332,7 +324,7 @@ static bool is_instrumented(const char *path)
     return strstr(path, "asan") != NULL || strstr(path, "tsan") != NULL;
 }
 
-START_TEST(test_the_peak_under_load_stays_below_the_sum)
+TEST(the_peak_under_load_stays_below_the_sum)
 {
     static struct raw idle[IDLE];
     struct load loads[CALLERS];
@@ -365,7 +357,6 @@ START_TEST(test_the_peak_under_load_stays_below_the_sum)
     ck_assert_double_lt(peak, together);
     ck_assert_double_gt(peak, together / 8); /* otherwise there was no load */
 }
-END_TEST
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
@@ -431,7 +422,7 @@ static void fill(struct client *client)
 
 /* The first file is a journal larger than requests and their computation may be together, the
  * second a file of blocks larger than the term of the store. */
-START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
+TEST(large_files_are_restored_within_the_sum_and_lower_no_default)
 {
     char directory[SCRATCH_PATH], flag[64];
     const char *const arguments[] = {flag, NULL};
@@ -471,23 +462,5 @@ START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
     daemon_stop(&daemon);
     scratch_remove(directory);
 }
-END_TEST
 
-Suite *suite_memory(void)
-{
-    Suite *suite = suite_create("memory");
-    TCase *tests = suite_cases(suite, "memory", NULL, NULL, 0);
-    tcase_add_test(tests,
-                   test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read);
-    tcase_add_test(tests, test_the_advice_of_a_refusal_can_be_followed);
-    tcase_add_test(tests, test_the_sum_equals_its_terms_and_suffices_as_a_limit);
-    tcase_add_test(tests, test_each_adopted_directory_takes_what_the_own_one_does);
-    tcase_add_test(tests, test_a_limit_that_is_set_counts_also_above_what_the_machine_gives);
-    tcase_add_loop_test(tests, test_defaults_are_divided_until_they_fit_and_no_further, 0,
-                        sizeof shipped / sizeof shipped[0]);
-    tcase_add_test(tests, test_attnd_serves_with_defaults_where_there_is_little_memory);
-    tcase_add_test(tests, test_options_that_were_set_are_refused_and_never_divided);
-    tcase_add_test(tests, test_the_peak_under_load_stays_below_the_sum);
-    tcase_add_test(tests, test_large_files_are_restored_within_the_sum_and_lower_no_default);
-    return suite;
-}
+SUITE(memory)

@@ -94,7 +94,9 @@ static unsigned readyz(unsigned port)
     return status;
 }
 
-START_TEST(test_ready_is_told_once_readyz_is_200_and_not_before)
+CASE(service_manager, NULL, NULL, 300)
+
+TEST(ready_is_told_once_readyz_is_200_and_not_before)
 {
     struct manager manager;
     struct process process;
@@ -112,9 +114,34 @@ START_TEST(test_ready_is_told_once_readyz_is_200_and_not_before)
     config_remove(directory);
     manager_close(&manager);
 }
-END_TEST
 
-START_TEST(test_a_reload_and_the_end_are_told_from_within_the_sandbox)
+/* Nobody listens, the address is no address, it is too long. */
+TEST(a_manager_that_cannot_be_told_does_not_stop_the_daemon)
+{
+    static const char *const named[] = {
+        "NOTIFY_SOCKET=/tmp/attnd-notify-nobody", "NOTIFY_SOCKET=vsock:2:1", "NOTIFY_SOCKET=@",
+        "NOTIFY_SOCKET=/tmp/"
+        "0123456789012345678901234567890123456789012345678901234567890123456789"
+        "0123456789012345678901234567890123456789012345678901234567890123456789"};
+    for (size_t i = 0; i < COUNT(named); i++) {
+        daemon_start(&served, CONFIG_SMALL(""), NULL, (const char *const[]){named[i], NULL});
+        char *log = daemon_log(&served);
+        ck_assert_msg(strstr(log, "\"event\":\"notify\",\"message\":\"NOTIFY_SOCKET: ") != NULL,
+                      "%s: %s", named[i], log);
+        free(log);
+        ck_assert_uint_eq(readyz(served.port), 200);
+        daemon_stop(&served);
+    }
+    daemon_start(&served, CONFIG_SMALL(""), NULL, (const char *const[]){"NOTIFY_SOCKET=", NULL});
+    char *log = daemon_log(&served);
+    ck_assert_msg(strstr(log, "notify") == NULL, "%s", log);
+    free(log);
+    daemon_stop(&served);
+}
+
+CASE(sandboxed, NULL, NULL, 300)
+
+TEST(a_reload_and_the_end_are_told_from_within_the_sandbox)
 {
     struct manager manager;
     char keys[SECRET_PATH];
@@ -139,41 +166,5 @@ START_TEST(test_a_reload_and_the_end_are_told_from_within_the_sandbox)
     unlink(keys);
     manager_close(&manager);
 }
-END_TEST
 
-/* Nobody listens, the address is no address, it is too long. */
-START_TEST(test_a_manager_that_cannot_be_told_does_not_stop_the_daemon)
-{
-    static const char *const named[] = {
-        "NOTIFY_SOCKET=/tmp/attnd-notify-nobody", "NOTIFY_SOCKET=vsock:2:1", "NOTIFY_SOCKET=@",
-        "NOTIFY_SOCKET=/tmp/"
-        "0123456789012345678901234567890123456789012345678901234567890123456789"
-        "0123456789012345678901234567890123456789012345678901234567890123456789"};
-    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
-        daemon_start(&served, CONFIG_SMALL(""), NULL, (const char *const[]){named[i], NULL});
-        char *log = daemon_log(&served);
-        ck_assert_msg(strstr(log, "\"event\":\"notify\",\"message\":\"NOTIFY_SOCKET: ") != NULL,
-                      "%s: %s", named[i], log);
-        free(log);
-        ck_assert_uint_eq(readyz(served.port), 200);
-        daemon_stop(&served);
-    }
-    daemon_start(&served, CONFIG_SMALL(""), NULL, (const char *const[]){"NOTIFY_SOCKET=", NULL});
-    char *log = daemon_log(&served);
-    ck_assert_msg(strstr(log, "notify") == NULL, "%s", log);
-    free(log);
-    daemon_stop(&served);
-}
-END_TEST
-
-Suite *suite_notify(void)
-{
-    Suite *suite = suite_create("notify");
-    TCase *tests = suite_cases(suite, "service manager", NULL, NULL, 300);
-    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 300);
-    tcase_add_test(tests, test_ready_is_told_once_readyz_is_200_and_not_before);
-    tcase_add_test(tests, test_a_manager_that_cannot_be_told_does_not_stop_the_daemon);
-    tcase_set_tags(sandboxed, "sandbox");
-    tcase_add_test(sandboxed, test_a_reload_and_the_end_are_told_from_within_the_sandbox);
-    return suite;
-}
+SUITE(notify)

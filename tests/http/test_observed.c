@@ -30,7 +30,9 @@ static void decode(const char *id, const char *model)
     text_free(&body);
 }
 
-START_TEST(test_computations_sessions_and_weights_are_counted_by_model)
+CASE(observed, serve_two, serve_end, 240)
+
+TEST(computations_sessions_and_weights_are_counted_by_model)
 {
     decode("a", "first");
     decode("b", "first");
@@ -52,7 +54,7 @@ START_TEST(test_computations_sessions_and_weights_are_counted_by_model)
         {"attnd_model_sessions{model=\"second\"}", 1},
         {"attnd_sessions", 3},
     };
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+    for (size_t i = 0; i < COUNT(wanted); i++)
         ck_assert_msg(call_metric(&client, wanted[i].sample) == wanted[i].value, "%s is %g",
                       wanted[i].sample, call_metric(&client, wanted[i].sample));
     call_delete(&client, "a");
@@ -60,10 +62,9 @@ START_TEST(test_computations_sessions_and_weights_are_counted_by_model)
     ck_assert_double_eq(call_metric(&client, "attnd_model_weight_bytes"),
                         call_metric(&client, "attnd_weight_bytes"));
 }
-END_TEST
 
 /* No label of any series is a text of the client. */
-START_TEST(test_texts_of_clients_are_no_labels)
+TEST(texts_of_clients_are_no_labels)
 {
     struct answer step = client_post(&client, "/decode",
                                      "{\"session_id\":\"intruder\",\"start\":true,"
@@ -78,9 +79,8 @@ START_TEST(test_texts_of_clients_are_no_labels)
     answer_free(&path);
     answer_free(&metrics);
 }
-END_TEST
 
-START_TEST(test_the_process_has_its_usual_metrics)
+TEST(the_process_has_its_usual_metrics)
 {
     double cpu = call_metric(&client, "process_cpu_seconds_total");
     double start = call_metric(&client, "process_start_time_seconds");
@@ -100,7 +100,6 @@ START_TEST(test_the_process_has_its_usual_metrics)
     ck_assert_double_gt(call_metric(&client, "process_cpu_seconds_total"), cpu);
     ck_assert_double_eq(call_metric(&client, "process_start_time_seconds"), start);
 }
-END_TEST
 
 #define LONG_ROWS 12000
 
@@ -113,7 +112,7 @@ static double sample_of(const struct answer *metrics, const char *name)
 
 /* Without API keys long calls are computed one after the other: the first runs, the second waits,
  * and every scrape says how many wait and how many run of those that are there. */
-START_TEST(test_requests_that_wait_and_that_run_are_counted_apart)
+TEST(requests_that_wait_and_that_run_are_counted_apart)
 {
     struct long_call first, second;
     bool seen = false;
@@ -136,7 +135,6 @@ START_TEST(test_requests_that_wait_and_that_run_are_counted_apart)
     ck_assert_double_eq(call_metric(&client, "attnd_requests_running"), 0);
     ck_assert_double_eq(call_metric(&client, "attnd_requests_waiting"), 0);
 }
-END_TEST
 
 /* ---- Traces ---------------------------------------------------------------------------------- */
 
@@ -164,7 +162,7 @@ static const struct traced {
     {"POST /decode HTTP/1.1\r\n" HOST JSON_BODY("99999999999"), "", 413},    /* past MHD */
     {"POST /decode HTTP/1.1\r\n" HOST "Transfer-Encoding: br\r\n", "", 501}, /* likewise */
 };
-#define NUM_TRACED (int)(sizeof traced / sizeof traced[0])
+#define NUM_TRACED (int)COUNT(traced)
 
 static struct raw_answer ask_traced(const struct traced *request, const char *fields)
 {
@@ -207,7 +205,7 @@ static const char *logged(const json_t *line, const char *name)
     return text != NULL ? text : "";
 }
 
-START_TEST(test_a_trace_is_answered_and_logged_whatever_the_reply)
+TEST_EACH(a_trace_is_answered_and_logged_whatever_the_reply, NUM_TRACED)
 {
     char id[32], fields[256], value[256], again[256];
     snprintf(id, sizeof id, "traced-%d", _i);
@@ -231,10 +229,9 @@ START_TEST(test_a_trace_is_answered_and_logged_whatever_the_reply)
     raw_answer_free(&answer);
     raw_answer_free(&other);
 }
-END_TEST
 
 /* A value that is not well-formed, or stands twice, changes nothing. */
-START_TEST(test_a_traceparent_that_is_none_is_ignored)
+TEST(a_traceparent_that_is_none_is_ignored)
 {
     static const char *const values[] = {
         "",
@@ -246,7 +243,7 @@ START_TEST(test_a_traceparent_that_is_none_is_ignored)
         "traceparent: nonsense\r\n" TRACEPARENT,
     };
     char id[32], fields[512], value[256];
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+    for (size_t i = 0; i < COUNT(values); i++) {
         snprintf(id, sizeof id, "plain-%zu", i);
         snprintf(fields, sizeof fields, "%sX-Request-Id: %s\r\n", values[i], id);
         struct raw_answer answer = ask_traced(&traced[i % 3], fields);
@@ -259,18 +256,5 @@ START_TEST(test_a_traceparent_that_is_none_is_ignored)
         raw_answer_free(&answer);
     }
 }
-END_TEST
 
-Suite *suite_observed(void)
-{
-    Suite *suite = suite_create("observed");
-    TCase *tests = suite_cases(suite, "observed", serve_two, serve_end, 240);
-    tcase_add_test(tests, test_computations_sessions_and_weights_are_counted_by_model);
-    tcase_add_test(tests, test_texts_of_clients_are_no_labels);
-    tcase_add_test(tests, test_the_process_has_its_usual_metrics);
-    tcase_add_test(tests, test_requests_that_wait_and_that_run_are_counted_apart);
-    tcase_add_loop_test(tests, test_a_trace_is_answered_and_logged_whatever_the_reply, 0,
-                        NUM_TRACED);
-    tcase_add_test(tests, test_a_traceparent_that_is_none_is_ignored);
-    return suite;
-}
+SUITE(observed)

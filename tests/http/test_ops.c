@@ -26,7 +26,9 @@ static const char *member(const struct answer *answer, const char *name)
     return text != NULL ? text : "";
 }
 
-START_TEST(test_health_routes_answer)
+CASE(ops, serve_small, serve_end, 0)
+
+TEST(health_routes_answer)
 {
     static const char *const paths[] = {"/healthz", "/livez", "/health"};
     for (size_t i = 0; i < 3; i++) {
@@ -42,12 +44,11 @@ START_TEST(test_health_routes_answer)
     ck_assert_str_eq(member(&ready, "status"), "ready");
     answer_free(&ready);
 }
-END_TEST
 
-START_TEST(test_every_answer_has_one_date_which_is_now)
+TEST(every_answer_has_one_date_which_is_now)
 {
     static const char *const paths[] = {"/livez", "/models", "/nowhere"};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    for (size_t i = 0; i < COUNT(paths); i++) {
         struct answer answer = client_get(&client, paths[i]);
         struct tm date = {0};
         const char *line = strcasestr(answer.headers, "\r\nDate: ");
@@ -59,9 +60,8 @@ START_TEST(test_every_answer_has_one_date_which_is_now)
         answer_free(&answer);
     }
 }
-END_TEST
 
-START_TEST(test_models_report_their_resolved_options)
+TEST(models_report_their_resolved_options)
 {
     struct answer all = client_get(&client, "/models"), one = client_get(&client, "/models/tiny");
     expect_answer(&all, 200, NULL, "/models");
@@ -79,7 +79,7 @@ START_TEST(test_models_report_their_resolved_options)
                    {"value_head_dim", 4},
                    {"num_layers", 2},
                    {"cache_bytes_per_token", 2 * 2 * (4 + 4) * 4}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    for (size_t i = 0; i < COUNT(numbers); i++)
         ck_assert_int_eq(answer_integer(&one, numbers[i].name), numbers[i].value);
     ck_assert_str_eq(member(&one, "family"), "random");
     ck_assert_str_eq(member(&one, "mask"), "causal");
@@ -93,9 +93,8 @@ START_TEST(test_models_report_their_resolved_options)
     answer_free(&one);
     answer_free(&none);
 }
-END_TEST
 
-START_TEST(test_metrics_are_well_formed_and_count)
+TEST(metrics_are_well_formed_and_count)
 {
     char type[256];
     static const char decodes[] =
@@ -116,11 +115,10 @@ START_TEST(test_metrics_are_well_formed_and_count)
     ck_assert_uint_ge(metrics_check(answer.text), 100);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Methods and paths ----------------------------------------------------------------------- */
 
-START_TEST(test_other_methods_are_refused_with_the_allowed_ones)
+TEST(other_methods_are_refused_with_the_allowed_ones)
 {
     static const struct {
         const char *method, *path, *allow;
@@ -138,7 +136,7 @@ START_TEST(test_other_methods_are_refused_with_the_allowed_ones)
         {"HEAD", "/decode", "POST"},
     };
     char allow[256];
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct answer answer = send_with(cases[i].method, cases[i].path, NULL);
         if (strcmp(cases[i].method, "HEAD") != 0)
             expect_answer(&answer, 405, "method_not_allowed", cases[i].path);
@@ -148,23 +146,21 @@ START_TEST(test_other_methods_are_refused_with_the_allowed_ones)
         answer_free(&answer);
     }
 }
-END_TEST
 
-START_TEST(test_unknown_paths_are_not_found)
+TEST(unknown_paths_are_not_found)
 {
     static const char *const paths[] = {"/ui/",        "/healthz/",     "/healthz/x",
                                         "/models//",   "/models/a/b",   "/sessions/a/forks",
                                         "/Decode",     "/decode%20",    "/%2e%2e/models",
                                         "/models/../", "/sessions/?x=1"};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    for (size_t i = 0; i < COUNT(paths); i++) {
         struct answer answer = client_get(&client, paths[i]);
         expect_answer(&answer, 404, "route_not_found", paths[i]);
         answer_free(&answer);
     }
 }
-END_TEST
 
-START_TEST(test_head_is_get_without_the_body)
+TEST(head_is_get_without_the_body)
 {
     char of_get[256], of_head[256];
     struct answer get = client_get(&client, "/models/tiny");
@@ -180,9 +176,8 @@ START_TEST(test_head_is_get_without_the_body)
     answer_free(&head);
     answer_free(&none);
 }
-END_TEST
 
-START_TEST(test_pipelined_requests_are_answered_in_order)
+TEST(pipelined_requests_are_answered_in_order)
 {
     static const char *const ids[] = {"first", "second", "third"};
     struct text text = {0};
@@ -205,11 +200,10 @@ START_TEST(test_pipelined_requests_are_answered_in_order)
     raw_close(&raw);
     text_free(&text);
 }
-END_TEST
 
 /* ---- Headers --------------------------------------------------------------------------------- */
 
-START_TEST(test_request_id_is_echoed_or_made)
+TEST(request_id_is_echoed_or_made)
 {
     char id[256], other[256];
     struct answer echoed = send_with("GET", "/healthz", "X-Request-Id: Trace-4.2_x");
@@ -226,7 +220,6 @@ START_TEST(test_request_id_is_echoed_or_made)
     answer_free(&wrong);
     answer_free(&made);
 }
-END_TEST
 
 /* The head must have exactly the fields `names` ("A B"), each once. */
 static void expect_fields(const char *head, const char *names)
@@ -247,7 +240,7 @@ static void expect_fields(const char *head, const char *names)
     ck_assert_msg(count == 0, "other fields than %s: %s", names, head);
 }
 
-START_TEST(test_each_line_of_an_answers_head_is_a_field_of_its_own)
+TEST(each_line_of_an_answers_head_is_a_field_of_its_own)
 {
     static const char attend[] = "POST /attend HTTP/1.1\r\nHost: x\r\n"
                                  "Content-Type: application/json\r\nContent-Length: ";
@@ -267,7 +260,7 @@ START_TEST(test_each_line_of_an_answers_head_is_a_field_of_its_own)
          200, COMMON " Content-Type Inference-Header-Content-Length Server-Timing"},
     };
 #undef COMMON
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct text text = {0};
         text_add(&text, "%s", cases[i].line);
         if (cases[i].line == attend)
@@ -280,9 +273,8 @@ START_TEST(test_each_line_of_an_answers_head_is_a_field_of_its_own)
         text_free(&text);
     }
 }
-END_TEST
 
-START_TEST(test_computed_answers_report_their_stages)
+TEST(computed_answers_report_their_stages)
 {
     char text[256];
     double parse, queue, compute, write;
@@ -299,9 +291,8 @@ START_TEST(test_computed_answers_report_their_stages)
     ck_assert_str_eq(text, "application/json");
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_a_large_body_may_wait_for_100_continue)
+TEST(a_large_body_may_wait_for_100_continue)
 {
     enum { BATCH = 800, TOKENS = 10 };
     static float rows[BATCH * TOKENS * TINY];
@@ -319,7 +310,6 @@ START_TEST(test_a_large_body_may_wait_for_100_continue)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
 /* ---- The log --------------------------------------------------------------------------------- */
 
@@ -362,7 +352,7 @@ static void expect_line(const char *id, const char *method, const char *route, j
     json_decref(line);
 }
 
-START_TEST(test_each_request_is_a_log_line_with_the_routes_pattern)
+TEST(each_request_is_a_log_line_with_the_routes_pattern)
 {
     struct answer seen = send_with("GET", "/sessions/nobody", "X-Request-Id: log-1");
     struct answer lost = send_with("GET", "/secret/path?key=1", "X-Request-Id: log-2");
@@ -384,7 +374,6 @@ START_TEST(test_each_request_is_a_log_line_with_the_routes_pattern)
     answer_free(&ready);
     answer_free(&models);
 }
-END_TEST
 
 /* ---- Costs ----------------------------------------------------------------------------------- */
 
@@ -404,7 +393,44 @@ static double cost_of(const char *path, unsigned count)
     return daemon_cpu_s(&served) - before;
 }
 
-START_TEST(test_models_of_many_layers_cost_no_more_to_ask_for_than_health)
+/* False where this process is not allowed so many descriptors. */
+static bool allow_files(rlim_t count)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < count && files.rlim_max >= count)
+        files.rlim_cur = count;
+    return setrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur >= count;
+}
+
+/* Whether a thread has this name; a thread names itself as it begins. */
+static bool has_thread(const char *name)
+{
+    pid_t threads[DAEMON_MAX_THREADS];
+    char line[64];
+    bool found = false;
+    snprintf(line, sizeof line, "Name:\t%s\n", name);
+    for (size_t i = daemon_threads(threads, &served); i-- > 0 && !found;) {
+        char *status = daemon_status(&served, threads[i]);
+        found = strncmp(status, line, strlen(line)) == 0;
+        free(status);
+    }
+    return found;
+}
+
+TEST(every_kind_of_thread_has_its_own_name)
+{
+    static const char *const names[] = {"attnd-event", "attnd-scheduler", "attnd-io"};
+    for (size_t i = 0; i < COUNT(names); i++)
+        for (unsigned waited = 0; !has_thread(names[i]); waited += 2) {
+            ck_assert_msg(waited < 5000, "no %s", names[i]);
+            pause_ms(2);
+        }
+}
+
+CASE(costs, NULL, NULL, 240)
+
+TEST(models_of_many_layers_cost_no_more_to_ask_for_than_health)
 {
     serve("{\"port\":0,\"models\":[{\"name\":\"deep\",\"random\":{\"hidden_size\":16,"
           "\"num_attention_heads\":4,\"num_hidden_layers\":128,\"seed\":1}}]}");
@@ -416,19 +442,8 @@ START_TEST(test_models_of_many_layers_cost_no_more_to_ask_for_than_health)
     ck_assert_double_lt(cost_of("/models/deep", ASKED), 3 * health + 0.1);
     serve_end();
 }
-END_TEST
 
-/* False where this process is not allowed so many descriptors. */
-static bool allow_files(rlim_t count)
-{
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_cur < count && files.rlim_max >= count)
-        files.rlim_cur = count;
-    return setrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur >= count;
-}
-
-START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
+TEST(metrics_cost_the_same_beside_many_connections_and_count_them)
 {
     static struct raw idle[CONNECTIONS];
     if (!allow_files(CONNECTIONS + 100)) {
@@ -454,54 +469,5 @@ START_TEST(test_metrics_cost_the_same_beside_many_connections_and_count_them)
         raw_close(&idle[i]);
     serve_end();
 }
-END_TEST
 
-/* Whether a thread has this name; a thread names itself as it begins. */
-static bool has_thread(const char *name)
-{
-    pid_t threads[DAEMON_MAX_THREADS];
-    char line[64];
-    bool found = false;
-    snprintf(line, sizeof line, "Name:\t%s\n", name);
-    for (size_t i = daemon_threads(threads, &served); i-- > 0 && !found;) {
-        char *status = daemon_status(&served, threads[i]);
-        found = strncmp(status, line, strlen(line)) == 0;
-        free(status);
-    }
-    return found;
-}
-
-START_TEST(test_every_kind_of_thread_has_its_own_name)
-{
-    static const char *const names[] = {"attnd-event", "attnd-scheduler", "attnd-io"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        for (unsigned waited = 0; !has_thread(names[i]); waited += 2) {
-            ck_assert_msg(waited < 5000, "no %s", names[i]);
-            pause_ms(2);
-        }
-}
-END_TEST
-
-Suite *suite_ops(void)
-{
-    Suite *suite = suite_create("ops");
-    TCase *ops = suite_cases(suite, "ops", serve_small, serve_end, 0);
-    tcase_add_test(ops, test_health_routes_answer);
-    tcase_add_test(ops, test_every_answer_has_one_date_which_is_now);
-    tcase_add_test(ops, test_models_report_their_resolved_options);
-    tcase_add_test(ops, test_metrics_are_well_formed_and_count);
-    tcase_add_test(ops, test_other_methods_are_refused_with_the_allowed_ones);
-    tcase_add_test(ops, test_unknown_paths_are_not_found);
-    tcase_add_test(ops, test_head_is_get_without_the_body);
-    tcase_add_test(ops, test_pipelined_requests_are_answered_in_order);
-    tcase_add_test(ops, test_request_id_is_echoed_or_made);
-    tcase_add_test(ops, test_each_line_of_an_answers_head_is_a_field_of_its_own);
-    tcase_add_test(ops, test_computed_answers_report_their_stages);
-    tcase_add_test(ops, test_a_large_body_may_wait_for_100_continue);
-    tcase_add_test(ops, test_each_request_is_a_log_line_with_the_routes_pattern);
-    tcase_add_test(ops, test_every_kind_of_thread_has_its_own_name);
-    TCase *costs = suite_cases(suite, "costs", NULL, NULL, 240);
-    tcase_add_test(costs, test_models_of_many_layers_cost_no_more_to_ask_for_than_health);
-    tcase_add_test(costs, test_metrics_cost_the_same_beside_many_connections_and_count_them);
-    return suite;
-}
+SUITE(ops)

@@ -55,10 +55,12 @@ static void expect_field(const struct answer *answer, const char *name, const ch
 
 /* ---- Host ------------------------------------------------------------------------------------ */
 
-START_TEST(test_without_keys_a_host_that_is_not_ours_is_refused_on_every_path)
+CASE(without, begin_without, serve_end, 0)
+
+TEST(without_keys_a_host_that_is_not_ours_is_refused_on_every_path)
 {
     static const char *const paths[] = {"/livez", "/metrics", "/models", "/sessions", "/nowhere"};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    for (size_t i = 0; i < COUNT(paths); i++) {
         struct answer answer = get("GET", paths[i], "Host: evil.example:8080", NULL);
         expect_answer(&answer, 421, "host_not_allowed", paths[i]);
         expect_field(&answer, "Access-Control-Allow-Origin", NULL);
@@ -79,9 +81,8 @@ START_TEST(test_without_keys_a_host_that_is_not_ours_is_refused_on_every_path)
     expect_answer(&answer, 200, NULL, "localhost");
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_a_refused_name_that_is_no_text_makes_no_reply_that_is_none)
+TEST(a_refused_name_that_is_no_text_makes_no_reply_that_is_none)
 {
     static const char *const fields[] = {"Host: \xff\xfe\xc3\"", "Host: x\r\nOrigin: \xc3\x28"};
     for (size_t i = 0; i < 2; i++) {
@@ -95,9 +96,28 @@ START_TEST(test_a_refused_name_that_is_no_text_makes_no_reply_that_is_none)
         raw_answer_free(&answer);
     }
 }
-END_TEST
 
-START_TEST(test_with_keys_hosts_are_checked_where_they_are_listed)
+/* ---- Pages without keys ---------------------------------------------------------------------- */
+
+TEST(pages_of_the_daemon_itself_need_no_list)
+{
+    char own[128];
+    snprintf(own, sizeof own, "Origin: http://127.0.0.1:%u", served.port);
+    const char *const headers[] = {own, NULL};
+    struct answer answer = ask("POST", "/sessions", "{\"model\":\"tiny\"}", headers);
+    expect_answer(&answer, 201, NULL, "its own page");
+    expect_field(&answer, "Access-Control-Allow-Origin", NULL);
+    expect_field(&answer, "Vary", NULL);
+    answer_free(&answer);
+    snprintf(own, sizeof own, "Origin: http://127.0.0.1:%u", served.port - 1);
+    answer = ask("POST", "/sessions", "{\"model\":\"tiny\"}", headers);
+    expect_answer(&answer, 403, "origin_not_allowed", "another port's");
+    answer_free(&answer);
+}
+
+CASE(own, NULL, NULL, 0)
+
+TEST(with_keys_hosts_are_checked_where_they_are_listed)
 {
     begin_with_keys(CONFIG_SMALL(""));
     struct answer answer = get("GET", "/livez", "Host: evil.example", NULL);
@@ -105,10 +125,9 @@ START_TEST(test_with_keys_hosts_are_checked_where_they_are_listed)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
 /* Without DAEMON_HOSTS; keys where _i is 1. */
-START_TEST(test_where_none_are_listed_only_keys_make_any_host_good)
+TEST_EACH(where_none_are_listed_only_keys_make_any_host_good, 2)
 {
     char directory[64], path[96];
     secret_write(keys_path, KEYS_THREE);
@@ -125,66 +144,6 @@ START_TEST(test_where_none_are_listed_only_keys_make_any_host_good)
     process_end(&process);
     config_remove(directory);
 }
-END_TEST
-
-/* ---- Pages without keys ---------------------------------------------------------------------- */
-
-/* What a form or `fetch` with `no-cors` sends: no preflight comes first. */
-START_TEST(test_without_keys_a_page_of_elsewhere_runs_nothing)
-{
-    static const char *const origins[] = {
-        EVIL,
-        "Origin: null",
-        "Origin: https://app.example.evil.example",
-        "Origin: https://app.exampl",
-        "Origin: https://app.example:444",
-        "Origin: http://app.example",
-        "Origin: https://app.example,http://localhost:3000",
-        "Origin: *",
-    };
-    for (size_t i = 0; i < sizeof origins / sizeof origins[0]; i++) {
-        const char *const headers[] = {origins[i], NULL};
-        const char *const plain[] = {origins[i], "Content-Type: text/plain", NULL};
-        const char *const twice[] = {"Origin: " PAGE, origins[i], NULL};
-        struct answer answer =
-            ask("POST", "/sessions", "{\"model\":\"tiny\",\"session_id\":\"forged\"}", headers);
-        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
-        expect_field(&answer, "Access-Control-Allow-Origin", NULL);
-        answer_free(&answer);
-        answer = ask("POST", "/v2/models/tiny/infer", "{}", plain);
-        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
-        answer_free(&answer);
-        answer = ask("GET", "/models", NULL, twice);
-        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
-        answer_free(&answer);
-        answer = get("OPTIONS", "/sessions", origins[i], PREFLIGHT);
-        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
-        expect_field(&answer, "Access-Control-Allow-Origin", NULL);
-        expect_field(&answer, "Access-Control-Allow-Methods", NULL);
-        answer_free(&answer);
-    }
-    struct answer answer = client_get(&client, "/sessions/forged");
-    expect_answer(&answer, 404, "session_not_found", "none was made");
-    answer_free(&answer);
-}
-END_TEST
-
-START_TEST(test_pages_of_the_daemon_itself_need_no_list)
-{
-    char own[128];
-    snprintf(own, sizeof own, "Origin: http://127.0.0.1:%u", served.port);
-    const char *const headers[] = {own, NULL};
-    struct answer answer = ask("POST", "/sessions", "{\"model\":\"tiny\"}", headers);
-    expect_answer(&answer, 201, NULL, "its own page");
-    expect_field(&answer, "Access-Control-Allow-Origin", NULL);
-    expect_field(&answer, "Vary", NULL);
-    answer_free(&answer);
-    snprintf(own, sizeof own, "Origin: http://127.0.0.1:%u", served.port - 1);
-    answer = ask("POST", "/sessions", "{\"model\":\"tiny\"}", headers);
-    expect_answer(&answer, 403, "origin_not_allowed", "another port's");
-    answer_free(&answer);
-}
-END_TEST
 
 /* ---- Listed pages ---------------------------------------------------------------------------- */
 
@@ -206,35 +165,6 @@ static void expect_preflight(const char *path, const char *origin)
     answer_free(&answer);
 }
 
-/* Fields of tracing and of SDKs, which mean nothing to attnd; what is no name is not repeated. */
-START_TEST(test_a_preflight_allows_the_fields_that_it_asks_for)
-{
-    char many[700];
-    snprintf(many, sizeof many, "Access-Control-Request-Headers: %0600d", 0);
-    const struct {
-        const char *asked, *allowed; /* allowed NULL: none beside attnd's own */
-    } cases[] = {
-        {"Access-Control-Request-Headers: content-type,traceparent,tracestate,baggage",
-         "X-Session-Id, content-type,traceparent,tracestate,baggage\r\n"},
-        {"Access-Control-Request-Headers: sentry-trace, x-stainless-os",
-         "X-Session-Id, sentry-trace, x-stainless-os\r\n"},
-        {"Access-Control-Request-Headers: a\"b", NULL},
-        {"Access-Control-Request-Headers: a\x80", NULL},
-        {"Access-Control-Request-Headers: *", NULL},
-        {many, NULL},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *const headers[] = {"Origin: " PAGE, PREFLIGHT, cases[i].asked, NULL};
-        struct answer answer = ask("OPTIONS", "/decode", NULL, headers);
-        ck_assert_int_eq(answer.status, 204);
-        const char *allowed = cases[i].allowed != NULL ? cases[i].allowed : "X-Session-Id\r\n";
-        ck_assert_msg(strstr(answer.headers, allowed) != NULL, "%s: %s", cases[i].asked,
-                      answer.headers);
-        answer_free(&answer);
-    }
-}
-END_TEST
-
 /* An error and a success, both readable to the page. */
 static void expect_readable(const char *authorization)
 {
@@ -251,31 +181,8 @@ static void expect_readable(const char *authorization)
     answer_free(&answer);
 }
 
-START_TEST(test_listed_pages_get_preflights_and_replies)
-{
-    expect_preflight("/decode", PAGE);
-    expect_preflight("/sessions/any/state", OTHER_PAGE);
-    expect_preflight("/nowhere", PAGE);
-    expect_readable(NULL);
-    struct answer answer = client_get(&client, "/models"); /* no page */
-    expect_field(&answer, "Access-Control-Allow-Origin", NULL);
-    expect_field(&answer, "Vary", "Origin");
-    answer_free(&answer);
-    answer = get("OPTIONS", "/models", "Origin: " PAGE, NULL);
-    expect_answer(&answer, 405, "method_not_allowed", "OPTIONS that is no preflight");
-    answer_free(&answer);
-    answer = get("GET", "/livez", "Origin: " PAGE, PREFLIGHT);
-    expect_answer(&answer, 200, NULL, "a preflight's field in a GET");
-    expect_field(&answer, "Access-Control-Allow-Methods", NULL);
-    answer_free(&answer);
-    answer = get("GET", "/livez", "Host: evil.example", "Origin: " PAGE);
-    expect_answer(&answer, 421, "host_not_allowed", "a listed page under a foreign name");
-    answer_free(&answer);
-}
-END_TEST
-
 /* The longest origin that the configuration takes, with the most fields beside it. */
-START_TEST(test_a_long_origin_fits_every_reply)
+TEST(a_long_origin_fits_every_reply)
 {
     char origin[256] = "https://", config[2048], line[300];
     memset(origin + strlen(origin), 'a', 255 - strlen(origin));
@@ -305,27 +212,8 @@ START_TEST(test_a_long_origin_fits_every_reply)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_reply_may_vary_by_coding_and_by_origin)
-{
-    struct text body = {0};
-    text_add(&body, "{\"compressed_output\":true,\"model\":\"tiny\",\"hidden_states\":[");
-    for (int i = 0; i < 4000; i++)
-        text_add(&body, "%s[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6]", i > 0 ? "," : "");
-    text_add(&body, "]}");
-    const char *const headers[] = {"Origin: " PAGE, "Accept-Encoding: gzip", NULL};
-    struct answer answer = ask("POST", "/attend", body.data, headers);
-    ck_assert_int_eq(answer.status, 200);
-    expect_field(&answer, "Content-Encoding", "gzip");
-    expect_field(&answer, "Vary", "Accept-Encoding, Origin");
-    expect_field(&answer, "Access-Control-Allow-Origin", PAGE);
-    answer_free(&answer);
-    text_free(&body);
-}
-END_TEST
-
-START_TEST(test_with_keys_a_preflight_needs_none_and_a_page_of_elsewhere_gets_no_reply_to_read)
+TEST(with_keys_a_preflight_needs_none_and_a_page_of_elsewhere_gets_no_reply_to_read)
 {
     begin_with_keys(CONFIG_SMALL(ORIGINS));
     expect_preflight("/decode", PAGE);
@@ -344,25 +232,113 @@ START_TEST(test_with_keys_a_preflight_needs_none_and_a_page_of_elsewhere_gets_no
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
-Suite *suite_origins(void)
+CASE(listed, begin_listed, serve_end, 0)
+
+/* What a form or `fetch` with `no-cors` sends: no preflight comes first. */
+TEST(without_keys_a_page_of_elsewhere_runs_nothing)
 {
-    Suite *suite = suite_create("origins");
-    TCase *plain = suite_cases(suite, "without", begin_without, serve_end, 0);
-    tcase_add_test(plain, test_without_keys_a_host_that_is_not_ours_is_refused_on_every_path);
-    tcase_add_test(plain, test_a_refused_name_that_is_no_text_makes_no_reply_that_is_none);
-    tcase_add_test(plain, test_pages_of_the_daemon_itself_need_no_list);
-    TCase *listed = suite_cases(suite, "listed", begin_listed, serve_end, 0);
-    tcase_add_test(listed, test_without_keys_a_page_of_elsewhere_runs_nothing);
-    tcase_add_test(listed, test_listed_pages_get_preflights_and_replies);
-    tcase_add_test(listed, test_a_preflight_allows_the_fields_that_it_asks_for);
-    tcase_add_test(listed, test_a_reply_may_vary_by_coding_and_by_origin);
-    TCase *own = suite_cases(suite, "own", NULL, NULL, 0);
-    tcase_add_test(own, test_with_keys_hosts_are_checked_where_they_are_listed);
-    tcase_add_loop_test(own, test_where_none_are_listed_only_keys_make_any_host_good, 0, 2);
-    tcase_add_test(own, test_a_long_origin_fits_every_reply);
-    tcase_add_test(
-        own, test_with_keys_a_preflight_needs_none_and_a_page_of_elsewhere_gets_no_reply_to_read);
-    return suite;
+    static const char *const origins[] = {
+        EVIL,
+        "Origin: null",
+        "Origin: https://app.example.evil.example",
+        "Origin: https://app.exampl",
+        "Origin: https://app.example:444",
+        "Origin: http://app.example",
+        "Origin: https://app.example,http://localhost:3000",
+        "Origin: *",
+    };
+    for (size_t i = 0; i < COUNT(origins); i++) {
+        const char *const headers[] = {origins[i], NULL};
+        const char *const plain[] = {origins[i], "Content-Type: text/plain", NULL};
+        const char *const twice[] = {"Origin: " PAGE, origins[i], NULL};
+        struct answer answer =
+            ask("POST", "/sessions", "{\"model\":\"tiny\",\"session_id\":\"forged\"}", headers);
+        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
+        expect_field(&answer, "Access-Control-Allow-Origin", NULL);
+        answer_free(&answer);
+        answer = ask("POST", "/v2/models/tiny/infer", "{}", plain);
+        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
+        answer_free(&answer);
+        answer = ask("GET", "/models", NULL, twice);
+        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
+        answer_free(&answer);
+        answer = get("OPTIONS", "/sessions", origins[i], PREFLIGHT);
+        expect_answer(&answer, 403, "origin_not_allowed", origins[i]);
+        expect_field(&answer, "Access-Control-Allow-Origin", NULL);
+        expect_field(&answer, "Access-Control-Allow-Methods", NULL);
+        answer_free(&answer);
+    }
+    struct answer answer = client_get(&client, "/sessions/forged");
+    expect_answer(&answer, 404, "session_not_found", "none was made");
+    answer_free(&answer);
 }
+
+/* Fields of tracing and of SDKs, which mean nothing to attnd; what is no name is not repeated. */
+TEST(a_preflight_allows_the_fields_that_it_asks_for)
+{
+    char many[700];
+    snprintf(many, sizeof many, "Access-Control-Request-Headers: %0600d", 0);
+    const struct {
+        const char *asked, *allowed; /* allowed NULL: none beside attnd's own */
+    } cases[] = {
+        {"Access-Control-Request-Headers: content-type,traceparent,tracestate,baggage",
+         "X-Session-Id, content-type,traceparent,tracestate,baggage\r\n"},
+        {"Access-Control-Request-Headers: sentry-trace, x-stainless-os",
+         "X-Session-Id, sentry-trace, x-stainless-os\r\n"},
+        {"Access-Control-Request-Headers: a\"b", NULL},
+        {"Access-Control-Request-Headers: a\x80", NULL},
+        {"Access-Control-Request-Headers: *", NULL},
+        {many, NULL},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const char *const headers[] = {"Origin: " PAGE, PREFLIGHT, cases[i].asked, NULL};
+        struct answer answer = ask("OPTIONS", "/decode", NULL, headers);
+        ck_assert_int_eq(answer.status, 204);
+        const char *allowed = cases[i].allowed != NULL ? cases[i].allowed : "X-Session-Id\r\n";
+        ck_assert_msg(strstr(answer.headers, allowed) != NULL, "%s: %s", cases[i].asked,
+                      answer.headers);
+        answer_free(&answer);
+    }
+}
+
+TEST(listed_pages_get_preflights_and_replies)
+{
+    expect_preflight("/decode", PAGE);
+    expect_preflight("/sessions/any/state", OTHER_PAGE);
+    expect_preflight("/nowhere", PAGE);
+    expect_readable(NULL);
+    struct answer answer = client_get(&client, "/models"); /* no page */
+    expect_field(&answer, "Access-Control-Allow-Origin", NULL);
+    expect_field(&answer, "Vary", "Origin");
+    answer_free(&answer);
+    answer = get("OPTIONS", "/models", "Origin: " PAGE, NULL);
+    expect_answer(&answer, 405, "method_not_allowed", "OPTIONS that is no preflight");
+    answer_free(&answer);
+    answer = get("GET", "/livez", "Origin: " PAGE, PREFLIGHT);
+    expect_answer(&answer, 200, NULL, "a preflight's field in a GET");
+    expect_field(&answer, "Access-Control-Allow-Methods", NULL);
+    answer_free(&answer);
+    answer = get("GET", "/livez", "Host: evil.example", "Origin: " PAGE);
+    expect_answer(&answer, 421, "host_not_allowed", "a listed page under a foreign name");
+    answer_free(&answer);
+}
+
+TEST(a_reply_may_vary_by_coding_and_by_origin)
+{
+    struct text body = {0};
+    text_add(&body, "{\"compressed_output\":true,\"model\":\"tiny\",\"hidden_states\":[");
+    for (int i = 0; i < 4000; i++)
+        text_add(&body, "%s[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6]", i > 0 ? "," : "");
+    text_add(&body, "]}");
+    const char *const headers[] = {"Origin: " PAGE, "Accept-Encoding: gzip", NULL};
+    struct answer answer = ask("POST", "/attend", body.data, headers);
+    ck_assert_int_eq(answer.status, 200);
+    expect_field(&answer, "Content-Encoding", "gzip");
+    expect_field(&answer, "Vary", "Accept-Encoding, Origin");
+    expect_field(&answer, "Access-Control-Allow-Origin", PAGE);
+    answer_free(&answer);
+    text_free(&body);
+}
+
+SUITE(origins)

@@ -50,14 +50,15 @@ static void expect_rows(const char *what, const struct answer *answer, size_t fi
     free(got);
 }
 
-START_TEST(test_own_layers_log_warns_of_keys_that_are_passed_over)
+CASE(own, serve_own, serve_end, 0)
+
+TEST(own_layers_log_warns_of_keys_that_are_passed_over)
 {
     free(daemon_log_with(&served, "model own: key 'frobs' of its configuration is passed over"));
     free(daemon_log_with(&served, "model own: key 'more' of its configuration is passed over"));
 }
-END_TEST
 
-START_TEST(test_own_layer_attends_and_serves_a_session)
+TEST(own_layer_attends_and_serves_a_session)
 {
     struct answer answer = post_rows("/attend", "", 0, OWN_ROWS);
     expect_rows("attend", &answer, 0, OWN_ROWS);
@@ -72,9 +73,8 @@ START_TEST(test_own_layer_attends_and_serves_a_session)
         answer_free(&answer);
     }
 }
-END_TEST
 
-START_TEST(test_own_layer_is_described)
+TEST(own_layer_is_described)
 {
     struct answer answer = client_get(&client, "/models/own");
     expect_answer(&answer, 200, NULL, "models");
@@ -82,21 +82,12 @@ START_TEST(test_own_layer_is_described)
         const char *name;
         json_int_t value;
     } numbers[] = {{"parameters", 336}, {"head_dim", 4}, {"value_head_dim", 3}, {"num_layers", 1}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    for (size_t i = 0; i < COUNT(numbers); i++)
         ck_assert_int_eq(json_integer_value(json_object_get(answer.json, numbers[i].name)),
                          numbers[i].value);
     ck_assert_str_eq(json_string_value(json_object_get(answer.json, "family")), "attention");
     ck_assert_str_eq(json_string_value(json_object_get(answer.json, "weights_dtype")), "F32");
     answer_free(&answer);
 }
-END_TEST
 
-Suite *suite_own(void)
-{
-    Suite *suite = suite_create("own");
-    TCase *own = suite_cases(suite, "own", serve_own, serve_end, 0);
-    tcase_add_test(own, test_own_layers_log_warns_of_keys_that_are_passed_over);
-    tcase_add_test(own, test_own_layer_attends_and_serves_a_session);
-    tcase_add_test(own, test_own_layer_is_described);
-    return suite;
-}
+SUITE(own)

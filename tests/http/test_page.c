@@ -112,13 +112,15 @@ static const char *type_of(const char *name)
                                            {".svg", "image/svg+xml"},
                                            {".safetensors", "application/octet-stream"}};
     const char *suffix = strrchr(name, '.');
-    for (size_t i = 0; suffix != NULL && i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; suffix != NULL && i < COUNT(types); i++)
         if (strcmp(suffix, types[i][0]) == 0)
             return types[i][1];
     return NULL;
 }
 
-START_TEST(test_page_and_its_files_are_those_of_the_tree)
+CASE(page, serve_small, serve_end, 0)
+
+TEST(page_and_its_files_are_those_of_the_tree)
 {
     char path[300], file[300];
     size_t served_files = 0;
@@ -142,10 +144,9 @@ START_TEST(test_page_and_its_files_are_those_of_the_tree)
     expect_file("/ui/demo_tokenizer.json", "examples/demo/tokenizer.json",
                 "text/plain; charset=utf-8");
 }
-END_TEST
 
 /* As the program of the build has printed it. */
-START_TEST(test_page_openapi_is_served_as_its_files_are)
+TEST(page_openapi_is_served_as_its_files_are)
 {
     char field[256];
     for (int coded = 0; coded < 2; coded++) {
@@ -156,18 +157,16 @@ START_TEST(test_page_openapi_is_served_as_its_files_are)
     }
     expect_status("GET", "/openapi.json", "Accept: text/html", 406, "not_acceptable");
 }
-END_TEST
 
-START_TEST(test_page_has_no_other_files)
+TEST(page_has_no_other_files)
 {
     static const char *const paths[] = {"/ui",           "/ui/",         "/ui/index.html",
                                         "/ui/none",      "/ui/ui.c",     "/ui/..%2fmain.c",
                                         "/ui/dom.j",     "/ui/dom.js/",  "/ui/./dom.js",
                                         "/ui/dom.js%00", "/ui/../models"};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+    for (size_t i = 0; i < COUNT(paths); i++)
         expect_status("GET", paths[i], NULL, 404, "route_not_found");
 }
-END_TEST
 
 static void expect_head(const char *path)
 {
@@ -182,7 +181,7 @@ static void expect_head(const char *path)
     answer_free(&head);
 }
 
-START_TEST(test_page_answers_head_and_refuses_other_methods)
+TEST(page_answers_head_and_refuses_other_methods)
 {
     expect_head("/");
     expect_head("/openapi.json");
@@ -191,7 +190,6 @@ START_TEST(test_page_answers_head_and_refuses_other_methods)
     expect_field(&post, "Allow", "GET, HEAD");
     answer_free(&post);
 }
-END_TEST
 
 static void tag_of(char out[256], const char *path, const char *coding)
 {
@@ -216,7 +214,7 @@ static void expect_held(const char *path, const char *tags, bool held)
     answer_free(&answer);
 }
 
-START_TEST(test_page_is_not_sent_again_to_who_has_kept_it)
+TEST(page_is_not_sent_again_to_who_has_kept_it)
 {
     static const char *const paths[] = {"/", "/ui/dom.js", "/openapi.json"};
     char tags[3][256], coded[256], list[600];
@@ -244,21 +242,19 @@ START_TEST(test_page_is_not_sent_again_to_who_has_kept_it)
     expect_field(&none, "Cache-Control", "no-store");
     answer_free(&none);
 }
-END_TEST
 
 /* As a browser asks: for a page, a style, a script, an image. */
-START_TEST(test_page_goes_by_the_types_that_a_client_accepts)
+TEST(page_goes_by_the_types_that_a_client_accepts)
 {
     expect_status("GET", "/", "Accept: text/html,application/xml;q=0.9,*/*;q=0.8", 200, NULL);
     expect_status("GET", "/", "Accept: application/json", 406, "not_acceptable");
     expect_status("GET", "/ui/dom.js", "Accept: text/javascript", 200, NULL);
     expect_status("GET", "/ui/dom.js", "Accept: image/avif,image/svg+xml", 200, NULL);
 }
-END_TEST
 
 /* ---- To whom --------------------------------------------------------------------------------- */
 
-START_TEST(test_page_holds_to_the_rules_of_host_and_origin)
+TEST(page_holds_to_the_rules_of_host_and_origin)
 {
     char own[128];
     snprintf(own, sizeof own, "Origin: %s", served.url);
@@ -269,7 +265,6 @@ START_TEST(test_page_holds_to_the_rules_of_host_and_origin)
         expect_status("GET", paths[i], "Origin: http://evil.example", 403, "origin_not_allowed");
     }
 }
-END_TEST
 
 /* The longest header that a reply of the page has. */
 static void expect_framed_by(const char *origins, const char *origin)
@@ -292,7 +287,20 @@ static void expect_framed_by(const char *origins, const char *origin)
 #define LABEL "abcdefghijklmnopqrstuvwxyz-abcdefghijklmnopqrstuvwxyz"
 #define LONG "https://" LABEL "." LABEL "." LABEL "." LABEL ".example" /* 231 characters */
 
-START_TEST(test_page_may_be_framed_by_listed_origins)
+/* ---- Where it is ----------------------------------------------------------------------------- */
+
+TEST(page_is_named_when_the_daemon_is_ready)
+{
+    char line[160];
+    snprintf(line, sizeof line, "attnd: attention viewer: %s/\n", served.url);
+    char *out = process_text(served.process.out);
+    ck_assert_msg(strstr(out, line) != NULL, "%s", out);
+    free(out);
+}
+
+CASE(daemons_of_their_own, NULL, NULL, 0)
+
+TEST(page_may_be_framed_by_listed_origins)
 {
     char none[256], listed[256];
     serve(CONFIG_SMALL(""));
@@ -307,10 +315,9 @@ START_TEST(test_page_may_be_framed_by_listed_origins)
     expect_framed_by("http://a.example " LONG, LONG); /* what goes beyond 400 is left out whole */
     serve_end();
 }
-END_TEST
 
 /* No bound on the bytes of replies is too low for the page. */
-START_TEST(test_page_is_not_subject_to_the_bound_of_replies)
+TEST(page_is_not_subject_to_the_bound_of_replies)
 {
     serve(CONFIG_SMALL("\"max_reply_bytes\":4096,"));
     expect_file("/ui/attn-client.mjs", "clients/js/attn-client.mjs",
@@ -320,9 +327,8 @@ START_TEST(test_page_is_not_subject_to_the_bound_of_replies)
     expect_status("GET", "/ui/none", NULL, 404, "route_not_found");
     serve_end();
 }
-END_TEST
 
-START_TEST(test_page_needs_no_key_and_goes_over_tls)
+TEST(page_needs_no_key_and_goes_over_tls)
 {
     char certificate[SECRET_PATH], key[SECRET_PATH], keys[SECRET_PATH];
     certificate_make(certificate, key);
@@ -341,22 +347,9 @@ START_TEST(test_page_needs_no_key_and_goes_over_tls)
     unlink(key);
     unlink(keys);
 }
-END_TEST
-
-/* ---- Where it is ----------------------------------------------------------------------------- */
-
-START_TEST(test_page_is_named_when_the_daemon_is_ready)
-{
-    char line[160];
-    snprintf(line, sizeof line, "attnd: attention viewer: %s/\n", served.url);
-    char *out = process_text(served.process.out);
-    ck_assert_msg(strstr(out, line) != NULL, "%s", out);
-    free(out);
-}
-END_TEST
 
 /* As `make UI=0` links it: no route, no word of it. */
-START_TEST(test_page_is_not_in_a_daemon_that_was_built_without)
+TEST(page_is_not_in_a_daemon_that_was_built_without)
 {
     char program[512];
     const char *attnd = getenv("ATTND");
@@ -379,24 +372,5 @@ START_TEST(test_page_is_not_in_a_daemon_that_was_built_without)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
-Suite *suite_page(void)
-{
-    Suite *suite = suite_create("page");
-    TCase *small = suite_cases(suite, "page", serve_small, serve_end, 0);
-    TCase *own = suite_cases(suite, "daemons of their own", NULL, NULL, 0);
-    tcase_add_test(small, test_page_and_its_files_are_those_of_the_tree);
-    tcase_add_test(small, test_page_openapi_is_served_as_its_files_are);
-    tcase_add_test(small, test_page_has_no_other_files);
-    tcase_add_test(small, test_page_answers_head_and_refuses_other_methods);
-    tcase_add_test(small, test_page_is_not_sent_again_to_who_has_kept_it);
-    tcase_add_test(small, test_page_goes_by_the_types_that_a_client_accepts);
-    tcase_add_test(small, test_page_holds_to_the_rules_of_host_and_origin);
-    tcase_add_test(small, test_page_is_named_when_the_daemon_is_ready);
-    tcase_add_test(own, test_page_may_be_framed_by_listed_origins);
-    tcase_add_test(own, test_page_is_not_subject_to_the_bound_of_replies);
-    tcase_add_test(own, test_page_needs_no_key_and_goes_over_tls);
-    tcase_add_test(own, test_page_is_not_in_a_daemon_that_was_built_without);
-    return suite;
-}
+SUITE(page)

@@ -44,7 +44,7 @@ static void expect_steps_beside(const struct long_call *call)
                   call->answer.text);
 }
 
-START_TEST(test_decodes_are_answered_while_a_long_attend_runs)
+TEST(decodes_are_answered_while_a_long_attend_runs)
 {
     struct long_call call;
     serve(CONFIG(""));
@@ -53,9 +53,8 @@ START_TEST(test_decodes_are_answered_while_a_long_attend_runs)
     long_end(&call, 200, NULL);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_session_follow_it)
+TEST(decodes_are_answered_while_a_prefill_runs_and_those_of_its_session_follow_it)
 {
     struct long_call call;
     serve(CONFIG(""));
@@ -66,7 +65,6 @@ START_TEST(test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_sessi
     long_end(&call, 200, NULL);
     serve_end();
 }
-END_TEST
 
 /* A caller of steps of many rows over a long session, until the long call is answered. */
 struct stepper {
@@ -94,7 +92,7 @@ static void *step_main(void *argument)
 }
 
 /* Each batch takes longer than the time between two searches for cancelled requests. */
-START_TEST(test_a_long_attend_gets_its_share_beside_batches_of_any_length)
+TEST(a_long_attend_gets_its_share_beside_batches_of_any_length)
 {
     struct long_call call;
     struct stepper steppers[STEPPERS];
@@ -119,9 +117,8 @@ START_TEST(test_a_long_attend_gets_its_share_beside_batches_of_any_length)
     long_end(&call, 200, NULL);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_long_calls_that_outlast_the_drain_are_stopped_and_refused)
+TEST(long_calls_that_outlast_the_drain_are_stopped_and_refused)
 {
     struct long_call attend, prefill;
     serve(CONFIG("\"drain_timeout_s\":1,"));
@@ -135,14 +132,13 @@ START_TEST(test_long_calls_that_outlast_the_drain_are_stopped_and_refused)
     daemon_expect_end(&served);
     client_close(&client);
 }
-END_TEST
 
 /* ---- Deadlines ------------------------------------------------------------------------------- */
 
 static const char *const soon[] = {"X-Deadline-Ms: 100", NULL};
 static const char *const late[] = {"X-Deadline-Ms: 86400000", NULL};
 
-START_TEST(test_attend_whose_deadline_passes_while_it_runs_is_stopped)
+TEST(attend_whose_deadline_passes_while_it_runs_is_stopped)
 {
     struct long_call call;
     serve(CONFIG(""));
@@ -153,9 +149,8 @@ START_TEST(test_attend_whose_deadline_passes_while_it_runs_is_stopped)
     long_end(&call, 200, NULL);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_prefill_whose_deadline_passes_leaves_its_session_as_it_was)
+TEST(prefill_whose_deadline_passes_leaves_its_session_as_it_was)
 {
     struct long_call call;
     serve(CONFIG(""));
@@ -168,10 +163,9 @@ START_TEST(test_prefill_whose_deadline_passes_leaves_its_session_as_it_was)
     ck_assert_int_eq(call_status(&client, "begun"), 404);
     serve_end();
 }
-END_TEST
 
 /* The metric counts the rows of attends when they are computed. */
-START_TEST(test_attend_that_waits_beyond_its_deadline_is_refused_then_and_not_computed)
+TEST(attend_that_waits_beyond_its_deadline_is_refused_then_and_not_computed)
 {
     struct long_call first, second;
     serve(CONFIG(""));
@@ -183,7 +177,6 @@ START_TEST(test_attend_that_waits_beyond_its_deadline_is_refused_then_and_not_co
     ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), TOKENS);
     serve_end();
 }
-END_TEST
 
 /* ---- Clients that leave ---------------------------------------------------------------------- */
 
@@ -217,7 +210,7 @@ static void await_gone(double count)
     ck_assert_double_eq(count_gone(), count);
 }
 
-START_TEST(test_attend_whose_client_leaves_is_stopped)
+TEST(attend_whose_client_leaves_is_stopped)
 {
     struct raw leaving;
     serve(CONFIG(""));
@@ -231,10 +224,9 @@ START_TEST(test_attend_whose_client_leaves_is_stopped)
     ck_assert_double_eq(call_metric(&client, "attnd_attend_rows_total"), 0);
     serve_end();
 }
-END_TEST
 
 /* A client of HTTP/1.0 takes no interim reply, by which attnd could see whether it still reads. */
-START_TEST(test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing)
+TEST(client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing)
 {
     struct raw leaving;
     struct text body = {0};
@@ -250,9 +242,8 @@ START_TEST(test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothi
     await_gone(1);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
+TEST(step_whose_client_leaves_while_it_waits_is_not_applied)
 {
     static const char session[] = "\"session_id\":\"long\",";
     struct long_call call;
@@ -277,7 +268,6 @@ START_TEST(test_step_whose_client_leaves_while_it_waits_is_not_applied)
     ck_assert_int_eq(step(&client, "long", false), 2 * TOKENS + 1);
     serve_end();
 }
-END_TEST
 
 /* ---- One session ----------------------------------------------------------------------------- */
 
@@ -291,7 +281,7 @@ static void expect_position(struct raw *raw, size_t position)
     raw_answer_free(&answer);
 }
 
-START_TEST(test_two_wait_for_a_busy_session_and_a_third_is_refused_with_retry_after)
+TEST(two_wait_for_a_busy_session_and_a_third_is_refused_with_retry_after)
 {
     static const char session[] = "\"session_id\":\"long\",";
     struct long_call call;
@@ -322,7 +312,6 @@ START_TEST(test_two_wait_for_a_busy_session_and_a_third_is_refused_with_retry_af
     }
     serve_end();
 }
-END_TEST
 
 static void expect_refused(struct raw *raw, unsigned status, const char *code)
 {
@@ -333,7 +322,7 @@ static void expect_refused(struct raw *raw, unsigned status, const char *code)
     raw_close(raw);
 }
 
-START_TEST(test_step_whose_deadline_passes_during_a_prefill_is_refused_then_and_not_applied)
+TEST(step_whose_deadline_passes_during_a_prefill_is_refused_then_and_not_applied)
 {
     static const char session[] = "\"session_id\":\"long\",";
     struct long_call call;
@@ -355,7 +344,6 @@ START_TEST(test_step_whose_deadline_passes_during_a_prefill_is_refused_then_and_
     ck_assert_int_eq(step(&client, "long", false), TOKENS + 1);
     serve_end();
 }
-END_TEST
 
 /* Posts two steps in one request, which counts as one that waits for the session. */
 static void post_list(struct raw *raw, const char *session)
@@ -371,7 +359,7 @@ static void post_list(struct raw *raw, const char *session)
 
 /* The list comes before the session's other steps, between two of them, or after them.  Three
  * requests may wait for the session. */
-START_TEST(test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order)
+TEST_EACH(list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order, 3)
 {
     static const char session[] = "\"session_id\":\"long\",";
     static const size_t posted[] = {0, 1, 1}, left[] = {0, 1, 2}; /* after so many others */
@@ -405,11 +393,10 @@ START_TEST(test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_
     }
     serve_end();
 }
-END_TEST
 
 /* An I/O worker reads the first body, which is beyond 256 KiB; the answers of the connection come
  * in order all the same. */
-START_TEST(test_requests_of_one_connection_are_applied_in_their_order)
+TEST(requests_of_one_connection_are_applied_in_their_order)
 {
     static const char path[] = "/attend", session[] = "\"session_id\":\"order\",";
     struct raw raw;
@@ -435,7 +422,6 @@ START_TEST(test_requests_of_one_connection_are_applied_in_their_order)
     text_free(&both);
     serve_end();
 }
-END_TEST
 
 /* ---- Changes --------------------------------------------------------------------------------- */
 
@@ -465,7 +451,7 @@ static void expect_none_found(struct raw changes[CHANGES])
     ck_assert_int_eq(call_status(&client, "fork"), 404);
 }
 
-START_TEST(test_changes_that_waited_for_a_prefill_that_failed_do_not_find_its_new_session)
+TEST(changes_that_waited_for_a_prefill_that_failed_do_not_find_its_new_session)
 {
     struct raw leaving, changes[CHANGES];
     serve(CONFIG(""));
@@ -478,9 +464,8 @@ START_TEST(test_changes_that_waited_for_a_prefill_that_failed_do_not_find_its_ne
     ck_assert_int_eq(call_status(&client, "long"), 404);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_changes_do_not_find_a_session_whose_first_step_still_waits)
+TEST(changes_do_not_find_a_session_whose_first_step_still_waits)
 {
     struct raw busy, starting, changes[CHANGES];
     serve(CONFIG(""));
@@ -497,9 +482,8 @@ START_TEST(test_changes_do_not_find_a_session_whose_first_step_still_waits)
     ck_assert_int_eq(step(&client, "long", false), FEW_ROWS + 1);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_its_tokens)
+TEST(fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_its_tokens)
 {
     struct long_call call;
     struct raw fork;
@@ -515,40 +499,5 @@ START_TEST(test_fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_
     raw_close(&fork);
     serve_end();
 }
-END_TEST
 
-Suite *suite_pauses(void)
-{
-    Suite *suite = suite_create("pauses");
-    TCase *pauses = suite_cases(suite, "pauses", NULL, NULL, 0);
-    tcase_add_test(pauses, test_decodes_are_answered_while_a_long_attend_runs);
-    tcase_add_test(
-        pauses, test_decodes_are_answered_while_a_prefill_runs_and_those_of_its_session_follow_it);
-    tcase_add_test(pauses, test_a_long_attend_gets_its_share_beside_batches_of_any_length);
-    tcase_add_test(pauses, test_long_calls_that_outlast_the_drain_are_stopped_and_refused);
-    TCase *cancelled = suite_cases(suite, "cancelled", NULL, NULL, 0);
-    tcase_add_test(cancelled, test_attend_whose_deadline_passes_while_it_runs_is_stopped);
-    tcase_add_test(cancelled, test_prefill_whose_deadline_passes_leaves_its_session_as_it_was);
-    tcase_add_test(cancelled,
-                   test_attend_that_waits_beyond_its_deadline_is_refused_then_and_not_computed);
-    tcase_add_test(cancelled, test_attend_whose_client_leaves_is_stopped);
-    tcase_add_test(cancelled,
-                   test_client_of_http_1_0_that_ends_its_side_has_left_and_is_sent_nothing);
-    tcase_add_test(cancelled, test_step_whose_client_leaves_while_it_waits_is_not_applied);
-    TCase *session = suite_cases(suite, "session", NULL, NULL, 0);
-    tcase_add_test(session,
-                   test_two_wait_for_a_busy_session_and_a_third_is_refused_with_retry_after);
-    tcase_add_test(
-        session, test_step_whose_deadline_passes_during_a_prefill_is_refused_then_and_not_applied);
-    tcase_add_loop_test(
-        session, test_list_that_is_dropped_gives_its_place_back_and_leaves_the_others_in_order, 0,
-        3);
-    tcase_add_test(session, test_requests_of_one_connection_are_applied_in_their_order);
-    TCase *changes = suite_cases(suite, "changes", NULL, NULL, 0);
-    tcase_add_test(changes,
-                   test_changes_that_waited_for_a_prefill_that_failed_do_not_find_its_new_session);
-    tcase_add_test(changes, test_changes_do_not_find_a_session_whose_first_step_still_waits);
-    tcase_add_test(changes,
-                   test_fork_that_waited_for_the_prefill_that_starts_its_parent_has_all_its_tokens);
-    return suite;
-}
+SUITE(pauses)

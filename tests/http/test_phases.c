@@ -64,7 +64,7 @@ static void expect_get(unsigned port, const char *path, unsigned status, const c
     raw_answer_free(&answer);
 }
 
-START_TEST(test_while_models_load_only_health_metrics_and_the_page_answer)
+TEST(while_models_load_only_health_metrics_and_the_page_answer)
 {
     struct starting starting;
     start_loading(&starting, NULL, NULL);
@@ -78,7 +78,6 @@ START_TEST(test_while_models_load_only_health_metrics_and_the_page_answer)
     expect_get(port, "/readyz", 503, " of 384 MiB"); /* so it was loading all the time */
     end_loading(&starting);
 }
-END_TEST
 
 /* Starts the daemon with its standard output on a terminal, of which *master is the other end. */
 static pid_t start_on_terminal(int *master, const char *config)
@@ -114,7 +113,7 @@ static void read_terminal(char *out, size_t size, int master)
     }
 }
 
-START_TEST(test_a_terminal_shows_how_far_loading_is_and_then_the_address)
+TEST(a_terminal_shows_how_far_loading_is_and_then_the_address)
 {
     static char shown[65536];
     int master, status;
@@ -141,9 +140,8 @@ START_TEST(test_a_terminal_shows_how_far_loading_is_and_then_the_address)
     ck_assert_ptr_null(strchr(address, '\033'));
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
-END_TEST
 
-START_TEST(test_a_file_gets_no_line_of_loading_and_no_code_of_a_terminal)
+TEST(a_file_gets_no_line_of_loading_and_no_code_of_a_terminal)
 {
     struct starting starting;
     start_loading(&starting, NULL, NULL);
@@ -165,9 +163,8 @@ START_TEST(test_a_file_gets_no_line_of_loading_and_no_code_of_a_terminal)
     free(err);
     end_loading(&starting);
 }
-END_TEST
 
-START_TEST(test_a_signal_while_models_load_ends_it_at_once_with_success)
+TEST(a_signal_while_models_load_ends_it_at_once_with_success)
 {
     struct starting starting;
     int status;
@@ -181,50 +178,6 @@ START_TEST(test_a_signal_while_models_load_ends_it_at_once_with_success)
     free(out);
     end_loading(&starting);
 }
-END_TEST
-
-START_TEST(test_while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs)
-{
-    struct long_call call;
-    struct raw kept;
-    bool refused = false;
-    serve(SLOW_CONFIG);
-    raw_open(&kept, served.host, served.port);
-    ck_assert(raw_text(&kept, LIVEZ));
-    raw_expect_status(&kept, 200);
-    long_begin(&call, &client, "", 5120);
-    daemon_terminate(&served);
-    for (unsigned tries = 0; !refused && tries < SOON_MS / 2; tries++) {
-        pause_ms(2);
-        refused = !inspected_accepts(served.port);
-    }
-    ck_assert_msg(refused && !atomic_load(&call.answered), "no connection was refused");
-    ck_assert(raw_text(&kept, "GET /readyz HTTP/1.1\r\nHost: test\r\n\r\n"));
-    struct raw_answer answer = raw_read(&kept, false, WAIT_MS);
-    char value[256];
-    ck_assert_uint_eq(answer.status, 503);
-    ck_assert(raw_header(value, &answer, "Connection"));
-    ck_assert_str_eq(value, "close");
-    raw_answer_free(&answer);
-    ck_assert(raw_read_to_end(&kept, SOON_MS));
-    raw_close(&kept);
-    long_end(&call, 200, NULL);
-    client_close(&client);
-    daemon_expect_end(&served);
-}
-END_TEST
-
-START_TEST(test_a_sandbox_takes_new_privileges_away_before_models_load)
-{
-    struct starting starting;
-    start_loading(&starting, "--sandbox", "on");
-    starting.daemon.process = starting.process;
-    ck_assert_uint_eq(
-        daemon_status_number(&starting.daemon, starting.process.pid, "NoNewPrivs", 10), 1);
-    expect_get(starting.daemon.port, "/readyz", 503, "\"loading\"");
-    end_loading(&starting);
-}
-END_TEST
 
 /* Asks with --health-check; returns its exit status, or -1 where that takes too long. */
 static int health_check(unsigned port)
@@ -238,7 +191,7 @@ static int health_check(unsigned port)
     return status;
 }
 
-START_TEST(test_a_health_check_fails_while_models_load)
+TEST(a_health_check_fails_while_models_load)
 {
     struct starting starting;
     start_loading(&starting, NULL, NULL);
@@ -246,9 +199,8 @@ START_TEST(test_a_health_check_fails_while_models_load)
     expect_get(starting.daemon.port, "/readyz", 503, "\"loading\"");
     end_loading(&starting);
 }
-END_TEST
 
-START_TEST(test_a_health_check_of_a_port_that_says_nothing_ends_after_three_seconds)
+TEST(a_health_check_of_a_port_that_says_nothing_ends_after_three_seconds)
 {
     struct timespec start;
     unsigned port;
@@ -259,9 +211,8 @@ START_TEST(test_a_health_check_of_a_port_that_says_nothing_ends_after_three_seco
     ck_assert_msg(seconds_since(&start) < 20, "%.2f s", seconds_since(&start));
     close(listener);
 }
-END_TEST
 
-START_TEST(test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1)
+TEST(sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1)
 {
     char directory[SCRATCH_PATH];
     const char *const arguments[] = {"--durability", "snapshot", "--state-dir", directory, NULL};
@@ -279,7 +230,6 @@ START_TEST(test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1)
     ck_assert_int_eq(WEXITSTATUS(status), 1);
     process_end(&served.process);
 }
-END_TEST
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
@@ -301,7 +251,7 @@ static void expect_private_files(const char *directory, size_t least)
     ck_assert_uint_ge(files, least);
 }
 
-START_TEST(test_no_file_of_the_state_directory_is_open_to_others)
+TEST(no_file_of_the_state_directory_is_open_to_others)
 {
     char directory[SCRATCH_PATH];
     const char *const arguments[] = {"--durability", "journal", "--state-dir", directory, NULL};
@@ -317,7 +267,6 @@ START_TEST(test_no_file_of_the_state_directory_is_open_to_others)
     serve_end();
     scratch_remove(directory);
 }
-END_TEST
 
 /* ---- Descriptors ----------------------------------------------------------------------------- */
 
@@ -333,7 +282,7 @@ static void limit_descriptors(rlim_t soft, rlim_t hard)
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
 }
 
-START_TEST(test_the_limit_of_descriptors_is_raised_and_connections_are_kept_below_it)
+TEST(the_limit_of_descriptors_is_raised_and_connections_are_kept_below_it)
 {
     static struct raw crowd[CROWD];
     struct rlimit files;
@@ -356,7 +305,6 @@ START_TEST(test_the_limit_of_descriptors_is_raised_and_connections_are_kept_belo
         raw_close(&crowd[i]);
     serve_end();
 }
-END_TEST
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
@@ -387,7 +335,7 @@ static unsigned long make_and_delete_many(void)
     return most;
 }
 
-START_TEST(test_freed_memory_goes_back_to_the_system)
+TEST_EACH(freed_memory_goes_back_to_the_system, !INSTRUMENTED)
 {
     serve(MANY_CONFIG);
     unsigned long before = resident_kib();
@@ -399,32 +347,50 @@ START_TEST(test_freed_memory_goes_back_to_the_system)
     ck_assert_msg(waited < 10 * WAIT_TRIM_S, "%lu KiB remain of %lu", resident_kib(), most);
     serve_end();
 }
-END_TEST
 
-Suite *suite_phases(void)
+CASE(timed, NULL, NULL, 0)
+
+TEST(while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs)
 {
-    Suite *suite = suite_create("phases");
-    TCase *phases = suite_cases(suite, "phases", NULL, NULL, 0);
-    TCase *system_ = suite_cases(suite, "system", NULL, NULL, 0);
-    TCase *sandboxed = suite_cases(suite, "sandboxed", NULL, NULL, 0);
-    TCase *timed = suite_cases(suite, "timed", NULL, NULL, 0);
-    tcase_add_test(phases, test_while_models_load_only_health_metrics_and_the_page_answer);
-    tcase_add_test(phases, test_a_terminal_shows_how_far_loading_is_and_then_the_address);
-    tcase_add_test(phases, test_a_file_gets_no_line_of_loading_and_no_code_of_a_terminal);
-    tcase_add_test(phases, test_a_signal_while_models_load_ends_it_at_once_with_success);
-    tcase_add_test(phases, test_a_health_check_fails_while_models_load);
-    tcase_add_test(phases,
-                   test_a_health_check_of_a_port_that_says_nothing_ends_after_three_seconds);
-    tcase_add_test(phases, test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1);
-    tcase_set_tags(sandboxed, "sandbox");
-    tcase_add_test(sandboxed, test_a_sandbox_takes_new_privileges_away_before_models_load);
-    tcase_set_tags(timed, "timed");
-    tcase_add_test(timed,
-                   test_while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs);
-    tcase_add_test(system_, test_no_file_of_the_state_directory_is_open_to_others);
-    tcase_add_test(system_,
-                   test_the_limit_of_descriptors_is_raised_and_connections_are_kept_below_it);
-    if (!INSTRUMENTED) /* a sanitizer keeps what is freed */
-        tcase_add_test(system_, test_freed_memory_goes_back_to_the_system);
-    return suite;
+    struct long_call call;
+    struct raw kept;
+    bool refused = false;
+    serve(SLOW_CONFIG);
+    raw_open(&kept, served.host, served.port);
+    ck_assert(raw_text(&kept, LIVEZ));
+    raw_expect_status(&kept, 200);
+    long_begin(&call, &client, "", 5120);
+    daemon_terminate(&served);
+    for (unsigned tries = 0; !refused && tries < SOON_MS / 2; tries++) {
+        pause_ms(2);
+        refused = !inspected_accepts(served.port);
+    }
+    ck_assert_msg(refused && !atomic_load(&call.answered), "no connection was refused");
+    ck_assert(raw_text(&kept, "GET /readyz HTTP/1.1\r\nHost: test\r\n\r\n"));
+    struct raw_answer answer = raw_read(&kept, false, WAIT_MS);
+    char value[256];
+    ck_assert_uint_eq(answer.status, 503);
+    ck_assert(raw_header(value, &answer, "Connection"));
+    ck_assert_str_eq(value, "close");
+    raw_answer_free(&answer);
+    ck_assert(raw_read_to_end(&kept, SOON_MS));
+    raw_close(&kept);
+    long_end(&call, 200, NULL);
+    client_close(&client);
+    daemon_expect_end(&served);
 }
+
+CASE(sandboxed, NULL, NULL, 0)
+
+TEST(a_sandbox_takes_new_privileges_away_before_models_load)
+{
+    struct starting starting;
+    start_loading(&starting, "--sandbox", "on");
+    starting.daemon.process = starting.process;
+    ck_assert_uint_eq(
+        daemon_status_number(&starting.daemon, starting.process.pid, "NoNewPrivs", 10), 1);
+    expect_get(starting.daemon.port, "/readyz", 503, "\"loading\"");
+    end_loading(&starting);
+}
+
+SUITE(phases)

@@ -46,11 +46,13 @@ static void expect_last(const char *text, unsigned status, const char *part)
 static void expect_probes(void)
 {
     static const char *const probes[] = {GET("/livez"), GET("/readyz"), GET("/v2/health/ready")};
-    for (size_t i = 0; i < sizeof probes / sizeof probes[0]; i++)
+    for (size_t i = 0; i < COUNT(probes); i++)
         expect_last(probes[i], 200, "{");
 }
 
-START_TEST(test_beyond_max_connections_probes_are_answered_and_all_else_is_refused)
+CASE(places, NULL, NULL, 120)
+
+TEST(beyond_max_connections_probes_are_answered_and_all_else_is_refused)
 {
     static const char code[] = "\"code\":\"connection_limit\"";
     struct raw other;
@@ -71,7 +73,6 @@ START_TEST(test_beyond_max_connections_probes_are_answered_and_all_else_is_refus
     raw_close(&other);
     serve_end();
 }
-END_TEST
 
 /* Both requests on one connection, which was opened beyond max_connections. */
 static bool is_served_twice(struct raw *first)
@@ -91,7 +92,7 @@ static bool is_served_twice(struct raw *first)
     return status[0] == 200 && status[1] == 200;
 }
 
-START_TEST(test_a_connection_beyond_max_connections_is_as_others_once_one_of_them_has_ended)
+TEST(a_connection_beyond_max_connections_is_as_others_once_one_of_them_has_ended)
 {
     struct raw other;
     bool served_twice = false;
@@ -107,9 +108,8 @@ START_TEST(test_a_connection_beyond_max_connections_is_as_others_once_one_of_the
     ck_assert(served_twice);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_connection_beyond_max_connections_that_says_nothing_is_closed_soon)
+TEST(a_connection_beyond_max_connections_that_says_nothing_is_closed_soon)
 {
     struct raw silent;
     serve(CONFIG("1", "\"header_timeout_ms\":600000,"));
@@ -123,9 +123,8 @@ START_TEST(test_a_connection_beyond_max_connections_that_says_nothing_is_closed_
     raw_close(&silent);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_probes_are_answered_beside_any_number_of_silent_connections)
+TEST(probes_are_answered_beside_any_number_of_silent_connections)
 {
     static struct raw crowd[CROWD];
     double open;
@@ -143,10 +142,9 @@ START_TEST(test_probes_are_answered_beside_any_number_of_silent_connections)
         raw_close(&crowd[i]);
     serve_end();
 }
-END_TEST
 
 /* A handshake and a head, both within the time of a reserved place. */
-START_TEST(test_probes_over_tls_are_answered_beyond_max_connections)
+TEST(probes_over_tls_are_answered_beyond_max_connections)
 {
     char certificate[SECRET_PATH], key[SECRET_PATH];
     const char *const flags[] = {"--tls-cert", certificate, "--tls-key", key, NULL};
@@ -171,18 +169,5 @@ START_TEST(test_probes_over_tls_are_answered_beyond_max_connections)
     unlink(certificate);
     unlink(key);
 }
-END_TEST
 
-Suite *suite_places(void)
-{
-    Suite *suite = suite_create("places");
-    TCase *tests = suite_cases(suite, "places", NULL, NULL, 120);
-    tcase_add_test(tests, test_beyond_max_connections_probes_are_answered_and_all_else_is_refused);
-    tcase_add_test(
-        tests, test_a_connection_beyond_max_connections_is_as_others_once_one_of_them_has_ended);
-    tcase_add_test(tests,
-                   test_a_connection_beyond_max_connections_that_says_nothing_is_closed_soon);
-    tcase_add_test(tests, test_probes_are_answered_beside_any_number_of_silent_connections);
-    tcase_add_test(tests, test_probes_over_tls_are_answered_beyond_max_connections);
-    return suite;
-}
+SUITE(places)

@@ -37,10 +37,10 @@ static const struct asked asked[] = {
     {"attention_scores", ",\"outputs\":[\"attention_scores\"],\"heads\":[0],\"rows\":[0,1,2]", 1,
      3},
 };
-#define ASKED (sizeof asked / sizeof asked[0])
+#define ASKED COUNT(asked)
 
 static const size_t pools[][2] = {{1, 1}, {2, 3}, {4, 2}, {4096, 4096}, {1, 4096}};
-#define POOLS (sizeof pools / sizeof pools[0])
+#define POOLS COUNT(pools)
 
 /* The maps [count][rows][columns] of an answer, as they are or pooled. */
 static float *maps_of(size_t *count, struct answer *answer, int i, const struct asked *what,
@@ -115,7 +115,9 @@ static void compare(int i, const struct asked *what, const size_t *pool, const c
     answer_free(&few);
 }
 
-START_TEST(test_pooled_maps_of_every_form_equal_the_definition)
+CASE(pooled, set_up, serve_end, 0)
+
+TEST_EACH(pooled_maps_of_every_form_equal_the_definition, FORM_COUNT)
 {
     for (size_t a = 0; a < ASKED; a++)
         for (size_t p = 0; p < POOLS; p++) {
@@ -123,13 +125,12 @@ START_TEST(test_pooled_maps_of_every_form_equal_the_definition)
             compare(_i, &asked[a], pools[p], "mean");
         }
 }
-END_TEST
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
 #define WEIGHTS ",\"outputs\":[\"attention_weights\"]"
 
-START_TEST(test_what_has_no_meaning_beside_pool_is_refused)
+TEST_EACH(what_has_no_meaning_beside_pool_is_refused, FORM_COUNT)
 {
     static const struct {
         const char *members;
@@ -152,10 +153,9 @@ START_TEST(test_what_has_no_meaning_beside_pool_is_refused)
         {WEIGHTS ",\"pool\":[4097,2]", 422, "number_out_of_range"},
         {WEIGHTS ",\"pool\":[2,9223372036854775807]", 422, "number_out_of_range"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         form_refuse(&client, _i, cases[i].members, cases[i].status, cases[i].code);
 }
-END_TEST
 
 /* ---- Costs ----------------------------------------------------------------------------------- */
 
@@ -179,7 +179,7 @@ static struct answer post_large(const char *extra)
     return answer;
 }
 
-START_TEST(test_a_pooled_map_is_charged_for_its_own_size)
+TEST(a_pooled_map_is_charged_for_its_own_size)
 {
     struct answer whole = post_large(""); /* 8 million numbers pass 4 MiB by far */
     expect_answer(&whole, 422, "reply_too_large", "the whole maps");
@@ -189,14 +189,13 @@ START_TEST(test_a_pooled_map_is_charged_for_its_own_size)
     answer_free(&whole);
     answer_free(&pooled);
 }
-END_TEST
 
 static size_t peak_bytes(void)
 {
     return daemon_status_number(&served, served.process.pid, "VmHWM", 10) * 1024;
 }
 
-START_TEST(test_a_pooled_map_of_4096_tokens_takes_little_memory)
+TEST(a_pooled_map_of_4096_tokens_takes_little_memory)
 {
     static const char *const names[] = {"query", "key", "value"};
     static float numbers[12 * 4096 * 2];
@@ -220,15 +219,5 @@ START_TEST(test_a_pooled_map_of_4096_tokens_takes_little_memory)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
-Suite *suite_pooled(void)
-{
-    Suite *suite = suite_create("pooled");
-    TCase *tests = suite_cases(suite, "pooled", set_up, serve_end, 0);
-    tcase_add_loop_test(tests, test_pooled_maps_of_every_form_equal_the_definition, 0, FORM_COUNT);
-    tcase_add_loop_test(tests, test_what_has_no_meaning_beside_pool_is_refused, 0, FORM_COUNT);
-    tcase_add_test(tests, test_a_pooled_map_of_4096_tokens_takes_little_memory);
-    tcase_add_test(tests, test_a_pooled_map_is_charged_for_its_own_size);
-    return suite;
-}
+SUITE(pooled)

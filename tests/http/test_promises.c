@@ -25,7 +25,7 @@
 
 /* ---- Connections ----------------------------------------------------------------------------- */
 
-START_TEST(test_a_connection_without_a_request_is_closed_after_the_idle_timeout)
+TEST(a_connection_without_a_request_is_closed_after_the_idle_timeout)
 {
     struct raw raw;
     struct timespec start;
@@ -40,9 +40,8 @@ START_TEST(test_a_connection_without_a_request_is_closed_after_the_idle_timeout)
     raw_close(&raw);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_head_that_stops_on_a_used_connection_ends_it_after_the_header_timeout)
+TEST(a_head_that_stops_on_a_used_connection_ends_it_after_the_header_timeout)
 {
     struct raw raw;
     serve(CONFIG_SMALL("\"idle_timeout_s\":600,\"header_timeout_ms\":400,"));
@@ -56,10 +55,9 @@ START_TEST(test_a_head_that_stops_on_a_used_connection_ends_it_after_the_header_
     raw_close(&raw);
     serve_end();
 }
-END_TEST
 
 /* The deadline of a body ends with the body. */
-START_TEST(test_a_request_that_is_computed_for_longer_than_the_body_timeout_is_answered)
+TEST(a_request_that_is_computed_for_longer_than_the_body_timeout_is_answered)
 {
     static const char config[] =
         "{\"port\":0,\"threads\":1,\"cpu_level\":\"portable\",\"body_timeout_ms\":250,"
@@ -74,17 +72,16 @@ START_TEST(test_a_request_that_is_computed_for_longer_than_the_body_timeout_is_a
     ck_assert_msg(seconds_since(&start) > 0.6, "too fast to tell: %.2f s", seconds_since(&start));
     serve_end();
 }
-END_TEST
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
-START_TEST(test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log)
+TEST(a_request_id_that_is_no_word_reaches_neither_reply_nor_log)
 {
     static const char *const odd[] = {"X-Request-Id: odd\",\"level\":\"error",
                                       "X-Request-Id: odd id", "X-Request-Id: odd\\u0041",
                                       "X-Request-Id: odd/../id", "X-Request-Id: odd\"id"};
     serve_small();
-    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+    for (size_t i = 0; i < COUNT(odd); i++) {
         char id[256];
         const char *const headers[] = {odd[i], NULL};
         struct answer answer = client_send(
@@ -100,9 +97,8 @@ START_TEST(test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log)
     free(log);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_log_of_level_info_has_no_requests)
+TEST(a_log_of_level_info_has_no_requests)
 {
     serve(CONFIG_SMALL("\"log\":\"info\","));
     ck_assert_int_eq(call_status(&client, "nobody"), 404);
@@ -112,9 +108,8 @@ START_TEST(test_a_log_of_level_info_has_no_requests)
     free(log);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_full_table_of_sessions_says_when_to_come_again)
+TEST(a_full_table_of_sessions_says_when_to_come_again)
 {
     char after[256];
     serve(CONFIG_SMALL("\"max_sessions\":1,"));
@@ -127,11 +122,10 @@ START_TEST(test_a_full_table_of_sessions_says_when_to_come_again)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-START_TEST(test_a_step_that_is_not_kept_leaves_the_last_step_repeatable)
+TEST(a_step_that_is_not_kept_leaves_the_last_step_repeatable)
 {
     serve_small();
     call_create(&client, "s", "");
@@ -146,9 +140,8 @@ START_TEST(test_a_step_that_is_not_kept_leaves_the_last_step_repeatable)
     ck_assert_uint_eq(call_length(&client, "s", 0), 1);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_repeat_with_other_position_ids_is_a_conflict)
+TEST(a_repeat_with_other_position_ids_is_a_conflict)
 {
     serve_small();
     call_create(&client, "s", "");
@@ -164,9 +157,8 @@ START_TEST(test_a_repeat_with_other_position_ids_is_a_conflict)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_start_whose_step_fails_counts_as_no_session_created)
+TEST(a_start_whose_step_fails_counts_as_no_session_created)
 {
     serve_small();
     double before = call_metric(&client, "attnd_sessions_created_total");
@@ -178,7 +170,6 @@ START_TEST(test_a_start_whose_step_fails_counts_as_no_session_created)
     ck_assert(call_metric(&client, "attnd_sessions_created_total") == before + 1);
     serve_end();
 }
-END_TEST
 
 static struct answer post_keyed(const char *path, const char *body)
 {
@@ -189,7 +180,7 @@ static struct answer post_keyed(const char *path, const char *body)
 }
 
 /* The bodies are equal, byte for byte. */
-START_TEST(test_an_idempotency_key_does_not_mistake_one_path_for_another)
+TEST(an_idempotency_key_does_not_mistake_one_path_for_another)
 {
     static const char body[] = "{\"session_id\":\"made\"}";
     serve("{\"port\":0,\"memory_limit\":\"64GiB\",\"models\":[{\"name\":\"one\",\"random\":"
@@ -213,10 +204,9 @@ START_TEST(test_an_idempotency_key_does_not_mistake_one_path_for_another)
     answer_free(&answer);
     serve_end();
 }
-END_TEST
 
 /* Expires the session where repeats do not count as use: they come for twice its time to live. */
-START_TEST(test_repeats_of_a_creation_keep_its_session_alive)
+TEST(repeats_of_a_creation_keep_its_session_alive)
 {
     static const char body[] = "{\"session_id\":\"kept\",\"model\":\"tiny\",\"ttl_s\":2}";
     struct timespec start;
@@ -234,14 +224,13 @@ START_TEST(test_repeats_of_a_creation_keep_its_session_alive)
     }
     serve_end();
 }
-END_TEST
 
 #define MOST_ROWS 32768
 
 /* Prefills a session with more rows each time until that takes longer than the session may be idle,
  * and then looks for the session when expiry has had its turn after the prefill's end.  A short
  * reply, so that the caller knows of that end when it is. */
-START_TEST(test_a_session_is_not_idle_before_its_step_has_ended)
+TEST(a_session_is_not_idle_before_its_step_has_ended)
 {
     char id[16], body[64];
     struct timespec end;
@@ -265,7 +254,6 @@ START_TEST(test_a_session_is_not_idle_before_its_step_has_ended)
     ck_assert(call_status(&client, id) == 200 || seconds_since(&end) >= 2);
     serve_end();
 }
-END_TEST
 
 /* Exports the session; the caller frees the answer. */
 static struct answer export_state(const char *id)
@@ -290,10 +278,10 @@ static void change_note(struct answer *file, const char *name, const char *value
     memcpy(&length, file->text, sizeof length);
     json_t *header = json_loadb(file->text + sizeof length, length, 0, NULL);
     json_t *said = json_object_get(header, "__metadata__");
-    ck_assert_uint_le(json_object_size(said), sizeof notes / sizeof notes[0] + 1);
+    ck_assert_uint_le(json_object_size(said), COUNT(notes) + 1);
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, file->text + 8 + length, file->length - 8 - length);
-    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+    for (size_t i = 0; i < COUNT(notes); i++) {
         const char *text = json_string_value(json_object_get(said, notes[i]));
         int count = snprintf(line, sizeof line, "%s=%s\n", notes[i],
                              strcmp(notes[i], name) == 0 ? value : text);
@@ -321,7 +309,7 @@ static struct answer import_state(const char *id, const struct answer *file)
                                                   .headers = headers});
 }
 
-START_TEST(test_no_state_brings_a_time_to_live_beyond_a_year)
+TEST(no_state_brings_a_time_to_live_beyond_a_year)
 {
     serve_small();
     call_create(&client, "s", ",\"ttl_s\":31536000");
@@ -340,9 +328,8 @@ START_TEST(test_no_state_brings_a_time_to_live_beyond_a_year)
     answer_free(&file);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_state_that_is_exported_counts_as_in_flight)
+TEST(a_state_that_is_exported_counts_as_in_flight)
 {
     serve(CONFIG_SMALL("\"max_in_flight_bytes\":131072,"));
     call_create(&client, "s", "");
@@ -357,7 +344,6 @@ START_TEST(test_a_state_that_is_exported_counts_as_in_flight)
     ck_assert(call_metric(&client, "attnd_in_flight_bytes") < 65536);
     serve_end();
 }
-END_TEST
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
@@ -376,7 +362,7 @@ static char *print_keys(void)
     return text.data;
 }
 
-START_TEST(test_no_memory_of_the_daemon_holds_a_key_of_its_file)
+TEST_EACH(no_memory_of_the_daemon_holds_a_key_of_its_file, !INSTRUMENTED)
 {
     char path[SECRET_PATH], variable[SECRET_PATH + 16];
     const char *const variables[] = {variable, NULL};
@@ -400,7 +386,6 @@ START_TEST(test_no_memory_of_the_daemon_holds_a_key_of_its_file)
     daemon_stop(&served);
     unlink(path);
 }
-END_TEST
 
 /* Two keys of a group, of which the second may not let sessions live for longer than a minute, one
  * key without a group, and one for all. */
@@ -425,7 +410,7 @@ static void serve_owners(void)
     client_open(&client, &served);
 }
 
-START_TEST(test_forks_and_imports_live_no_longer_than_their_key_allows)
+TEST(forks_and_imports_live_no_longer_than_their_key_allows)
 {
     serve_owners();
     call_create(&client, "s", ",\"ttl_s\":1000");
@@ -443,9 +428,8 @@ START_TEST(test_forks_and_imports_live_no_longer_than_their_key_allows)
     answer_free(&file);
     serve_end();
 }
-END_TEST
 
-START_TEST(test_an_admin_who_names_an_owner_gets_that_owner_s_session_or_none)
+TEST(an_admin_who_names_an_owner_gets_that_owner_s_session_or_none)
 {
     serve_owners();
     call_create(&client, "s", ",\"shared\":true");
@@ -455,35 +439,5 @@ START_TEST(test_an_admin_who_names_an_owner_gets_that_owner_s_session_or_none)
     ck_assert_int_eq(call_status(&client, "s?owner=lead"), 404);
     serve_end();
 }
-END_TEST
 
-Suite *suite_promises(void)
-{
-    Suite *suite = suite_create("promises");
-    TCase *connections = suite_cases(suite, "connections", NULL, NULL, 0);
-    TCase *fields = suite_cases(suite, "fields", NULL, NULL, 0);
-    TCase *sessions = suite_cases(suite, "sessions", NULL, NULL, 0);
-    TCase *keys = suite_cases(suite, "keys", NULL, NULL, 0);
-    tcase_add_test(connections,
-                   test_a_connection_without_a_request_is_closed_after_the_idle_timeout);
-    tcase_add_test(connections,
-                   test_a_head_that_stops_on_a_used_connection_ends_it_after_the_header_timeout);
-    tcase_add_test(connections,
-                   test_a_request_that_is_computed_for_longer_than_the_body_timeout_is_answered);
-    tcase_add_test(fields, test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log);
-    tcase_add_test(fields, test_a_log_of_level_info_has_no_requests);
-    tcase_add_test(fields, test_a_full_table_of_sessions_says_when_to_come_again);
-    tcase_add_test(sessions, test_a_step_that_is_not_kept_leaves_the_last_step_repeatable);
-    tcase_add_test(sessions, test_a_repeat_with_other_position_ids_is_a_conflict);
-    tcase_add_test(sessions, test_a_start_whose_step_fails_counts_as_no_session_created);
-    tcase_add_test(sessions, test_an_idempotency_key_does_not_mistake_one_path_for_another);
-    tcase_add_test(sessions, test_repeats_of_a_creation_keep_its_session_alive);
-    tcase_add_test(sessions, test_a_session_is_not_idle_before_its_step_has_ended);
-    tcase_add_test(sessions, test_no_state_brings_a_time_to_live_beyond_a_year);
-    tcase_add_test(sessions, test_a_state_that_is_exported_counts_as_in_flight);
-    if (!INSTRUMENTED) /* a sanitizer's shadow is terabytes */
-        tcase_add_test(keys, test_no_memory_of_the_daemon_holds_a_key_of_its_file);
-    tcase_add_test(keys, test_forks_and_imports_live_no_longer_than_their_key_allows);
-    tcase_add_test(keys, test_an_admin_who_names_an_owner_gets_that_owner_s_session_or_none);
-    return suite;
-}
+SUITE(promises)

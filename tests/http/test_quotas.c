@@ -171,7 +171,9 @@ static size_t count_listed(const char *owner, size_t *bytes)
     return found;
 }
 
-START_TEST(test_sessions_of_a_key_are_never_one_too_many)
+CASE(limits, begin, end, 120)
+
+TEST(sessions_of_a_key_are_never_one_too_many)
 {
     size_t bytes;
     served.authorization = FIELD("few");
@@ -188,7 +190,6 @@ START_TEST(test_sessions_of_a_key_are_never_one_too_many)
     ck_assert_int_eq(status_of(FIELD("few"), "POST", "/sessions", "{\"model\":\"tiny\"}"), 429);
     ck_assert_int_eq(status_of(FIELD("narrow"), "POST", "/sessions", "{\"model\":\"tiny\"}"), 201);
 }
-END_TEST
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
@@ -224,7 +225,7 @@ static void *watch(void *highest)
     return NULL;
 }
 
-START_TEST(test_blocks_of_a_key_s_sessions_are_never_one_too_many)
+TEST(blocks_of_a_key_s_sessions_are_never_one_too_many)
 {
     double highest = 0;
     size_t bytes;
@@ -241,7 +242,6 @@ START_TEST(test_blocks_of_a_key_s_sessions_are_never_one_too_many)
     ck_assert_uint_eq(bytes, BLOCKS * BLOCK);
     ck_assert_double_eq(sample("attnd_key_cache_bytes{key=\"small\"}"), BLOCKS * BLOCK);
 }
-END_TEST
 
 static void expect_refused(struct answer answer, const char *limit)
 {
@@ -251,7 +251,7 @@ static void expect_refused(struct answer answer, const char *limit)
 }
 
 /* Every way to take blocks, at a limit of ten; what fails or is undone gives them back. */
-START_TEST(test_each_way_to_take_blocks_is_counted)
+TEST(each_way_to_take_blocks_is_counted)
 {
     static const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
     static const char gauge[] = "attnd_key_cache_bytes{key=\"small\"}";
@@ -293,7 +293,6 @@ START_TEST(test_each_way_to_take_blocks_is_counted)
     ck_assert_double_eq(sample(gauge), 0);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
@@ -316,7 +315,7 @@ static void *hammer(void *number)
     return NULL;
 }
 
-START_TEST(test_requests_of_a_key_are_never_more_than_its_seconds_have)
+TEST(requests_of_a_key_are_never_more_than_its_seconds_have)
 {
     double start_s = clock_s();
     stop_s = start_s + 2;
@@ -329,9 +328,8 @@ START_TEST(test_requests_of_a_key_are_never_more_than_its_seconds_have)
     ck_assert_uint_gt(refused, 0);
     ck_assert_int_eq(status_of(FIELD("few"), "GET", "/models", NULL), 200);
 }
-END_TEST
 
-START_TEST(test_memory_in_flight_of_a_key_is_bounded)
+TEST(memory_in_flight_of_a_key_is_bounded)
 {
     static const char *const chunked[] = {"Transfer-Encoding: chunked", NULL};
     char *body = malloc(100001);
@@ -347,9 +345,8 @@ START_TEST(test_memory_in_flight_of_a_key_is_bounded)
     ck_assert_double_eq(sample("attnd_key_in_flight_bytes{key=\"narrow\"}"), 0);
     free(body);
 }
-END_TEST
 
-START_TEST(test_a_ttl_beyond_the_key_s_is_refused_and_a_default_is_shortened)
+TEST(a_ttl_beyond_the_key_s_is_refused_and_a_default_is_shortened)
 {
     served.authorization = FIELD("brief");
     expect_refused(client_post(&client, "/sessions", "{\"model\":\"tiny\",\"ttl_s\":61}"),
@@ -361,9 +358,8 @@ START_TEST(test_a_ttl_beyond_the_key_s_is_refused_and_a_default_is_shortened)
     ck_assert_int_eq(
         status_of(FIELD("brief"), "POST", "/sessions", "{\"model\":\"tiny\",\"ttl_s\":60}"), 201);
 }
-END_TEST
 
-START_TEST(test_a_fork_lives_no_longer_than_its_own_key_allows)
+TEST(a_fork_lives_no_longer_than_its_own_key_allows)
 {
     static const char parent[] =
         "{\"session_id\":\"long\",\"model\":\"tiny\",\"ttl_s\":600,\"shared\":true}";
@@ -374,7 +370,6 @@ START_TEST(test_a_fork_lives_no_longer_than_its_own_key_allows)
     ck_assert_int_eq(answer_integer(&answer, "ttl_s"), 60);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Changes and restarts -------------------------------------------------------------------- */
 
@@ -402,7 +397,7 @@ static void make_sessions(size_t n)
         ck_assert_int_eq(status_of(FIELD("few"), "POST", "/sessions", "{\"model\":\"tiny\"}"), 201);
 }
 
-START_TEST(test_limits_change_with_sighup_and_end_no_session)
+TEST(limits_change_with_sighup_and_end_no_session)
 {
     size_t bytes;
     make_sessions(4);
@@ -410,9 +405,8 @@ START_TEST(test_limits_change_with_sighup_and_end_no_session)
     ck_assert_int_eq(status_of(FIELD("few"), "POST", "/sessions", "{\"model\":\"tiny\"}"), 429);
     ck_assert_uint_eq(count_listed("few", &bytes), 4);
 }
-END_TEST
 
-START_TEST(test_sessions_of_a_removed_key_stay_and_an_admin_finds_them)
+TEST(sessions_of_a_removed_key_stay_and_an_admin_finds_them)
 {
     size_t bytes;
     served.authorization = FIELD("few");
@@ -423,9 +417,8 @@ START_TEST(test_sessions_of_a_removed_key_stay_and_an_admin_finds_them)
     ck_assert_int_eq(status_of(FIELD("ops"), "GET", "/sessions/a?owner=few", NULL), 200);
     ck_assert_int_eq(status_of(FIELD("ops"), "DELETE", "/sessions/a?owner=few", NULL), 204);
 }
-END_TEST
 
-START_TEST(test_what_sessions_take_is_counted_again_after_a_restart)
+TEST(what_sessions_take_is_counted_again_after_a_restart)
 {
     make_sessions(SESSIONS);
     served.authorization = FIELD("small");
@@ -445,11 +438,10 @@ START_TEST(test_what_sessions_take_is_counted_again_after_a_restart)
     call_delete(&client, "a");
     ck_assert_double_eq(sample("attnd_key_cache_bytes{key=\"small\"}"), 0);
 }
-END_TEST
 
 /* ---- Metrics --------------------------------------------------------------------------------- */
 
-START_TEST(test_metrics_are_for_their_own_scope_and_name_keys_where_asked)
+TEST(metrics_are_for_their_own_scope_and_name_keys_where_asked)
 {
     ck_assert_int_eq(status_of(FIELD("watch"), "GET", "/metrics", NULL), 200);
     ck_assert_int_eq(status_of(FIELD("ops"), "GET", "/metrics", NULL), 200);
@@ -465,22 +457,5 @@ START_TEST(test_metrics_are_for_their_own_scope_and_name_keys_where_asked)
     ck_assert_ptr_null(strstr(answer.text, "key=\""));
     answer_free(&answer);
 }
-END_TEST
 
-Suite *suite_quotas(void)
-{
-    Suite *suite = suite_create("quotas");
-    TCase *limits = suite_cases(suite, "limits", begin, end, 120);
-    tcase_add_test(limits, test_sessions_of_a_key_are_never_one_too_many);
-    tcase_add_test(limits, test_blocks_of_a_key_s_sessions_are_never_one_too_many);
-    tcase_add_test(limits, test_each_way_to_take_blocks_is_counted);
-    tcase_add_test(limits, test_requests_of_a_key_are_never_more_than_its_seconds_have);
-    tcase_add_test(limits, test_memory_in_flight_of_a_key_is_bounded);
-    tcase_add_test(limits, test_a_fork_lives_no_longer_than_its_own_key_allows);
-    tcase_add_test(limits, test_a_ttl_beyond_the_key_s_is_refused_and_a_default_is_shortened);
-    tcase_add_test(limits, test_limits_change_with_sighup_and_end_no_session);
-    tcase_add_test(limits, test_sessions_of_a_removed_key_stay_and_an_admin_finds_them);
-    tcase_add_test(limits, test_what_sessions_take_is_counted_again_after_a_restart);
-    tcase_add_test(limits, test_metrics_are_for_their_own_scope_and_name_keys_where_asked);
-    return suite;
-}
+SUITE(quotas)

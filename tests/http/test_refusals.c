@@ -17,6 +17,7 @@
 
 #define WAIT_MS 60000
 #define CLIENTS 20
+#define FEW 4 /* clients of the largest bodies */
 #define PIECE 65536
 #define MB 1000000
 #define SMALL_BODIES "\"max_body_bytes\":262144,"
@@ -41,7 +42,7 @@ static const struct refusal {
     {429, "quota_exceeded", LARGE_BODIES, "/attend", "x", NARROW, "application/json"},
     {503, "out_of_memory", SMALL_MEMORY, "/attend", "x", KEY, "application/json"},
 };
-#define REFUSALS (sizeof refusals / sizeof refusals[0])
+#define REFUSALS COUNT(refusals)
 
 static char keys_path[SECRET_PATH];
 
@@ -115,17 +116,18 @@ static void *run_upload(void *argument)
 /* All clients send at once. */
 static void expect_reasons(const struct refusal *refusal, size_t bytes, bool chunked)
 {
+    const size_t clients = bytes > 8 * MB ? FEW : CLIENTS;
     pthread_t threads[CLIENTS];
     static struct upload uploads[CLIENTS];
     char code[64];
     snprintf(code, sizeof code, "\"code\":\"%s\"", refusal->code);
-    for (size_t i = 0; i < CLIENTS; i++) {
+    for (size_t i = 0; i < clients; i++) {
         uploads[i] = (struct upload){.refusal = refusal, .bytes = bytes, .chunked = chunked};
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_upload, &uploads[i]), 0);
     }
-    for (size_t i = 0; i < CLIENTS; i++)
+    for (size_t i = 0; i < clients; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-    for (size_t i = 0; i < CLIENTS; i++) {
+    for (size_t i = 0; i < clients; i++) {
         struct raw_answer *answer = &uploads[i].answer;
         ck_assert_msg(uploads[i].sent && answer->status == refusal->status &&
                           strstr(answer->body, code) != NULL,
@@ -136,23 +138,22 @@ static void expect_reasons(const struct refusal *refusal, size_t bytes, bool chu
     }
 }
 
-START_TEST(test_reason_of_a_refused_body_is_read_each_time)
+TEST_EACH(reason_of_a_refused_body_is_read_each_time, REFUSALS)
 {
     static const size_t sizes[] = {1 * MB, 8 * MB, 32 * MB};
     const struct refusal *refusal = &refusals[_i];
     begin(refusal->members);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         expect_reasons(refusal, sizes[i], false);
         expect_reasons(refusal, sizes[i], true);
     }
     ck_assert_double_eq(call_metric(&client, "attnd_in_flight_bytes"), 0);
     end();
 }
-END_TEST
 
 #define MOST_TAKEN (((size_t)1 << 30) + ((size_t)32 << 20)) /* with what the system buffers */
 
-START_TEST(test_refused_body_without_end_is_cut_off)
+TEST(refused_body_without_end_is_cut_off)
 {
     static const char zeros[PIECE];
     size_t taken = 0;
@@ -167,14 +168,13 @@ START_TEST(test_refused_body_without_end_is_cut_off)
     raw_close(&raw);
     end();
 }
-END_TEST
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
 #define PLACES 10
 
 /* Clients whose bodies were refused, and that neither send nor leave, take no place from others. */
-START_TEST(test_lingering_clients_take_no_place_from_others)
+TEST(lingering_clients_take_no_place_from_others)
 {
     struct raw lingering[PLACES], others[PLACES];
     begin("\"max_connections\":10,\"event_threads\":1,");
@@ -201,7 +201,6 @@ START_TEST(test_lingering_clients_take_no_place_from_others)
     client_open(&client, &served);
     end();
 }
-END_TEST
 
 /* ---- Clients that leave ---------------------------------------------------------------------- */
 
@@ -242,10 +241,10 @@ static void send_and_leave(const char *text)
     raw_close(&raw);
 }
 
-START_TEST(test_client_that_leaves_before_its_body_is_noticed_at_once)
+TEST(client_that_leaves_before_its_body_is_noticed_at_once)
 {
     begin("");
-    for (size_t form = 0; form < sizeof unfinished / sizeof unfinished[0]; form++) {
+    for (size_t form = 0; form < COUNT(unfinished); form++) {
         for (int i = 0; i < CLIENTS; i++)
             send_and_leave(unfinished[form]);
         double held = CLIENTS;
@@ -258,15 +257,5 @@ START_TEST(test_client_that_leaves_before_its_body_is_noticed_at_once)
     }
     end();
 }
-END_TEST
 
-Suite *suite_refusals(void)
-{
-    Suite *suite = suite_create("refusals");
-    TCase *tests = suite_cases(suite, "refusals", NULL, NULL, 0);
-    tcase_add_loop_test(tests, test_reason_of_a_refused_body_is_read_each_time, 0, REFUSALS);
-    tcase_add_test(tests, test_refused_body_without_end_is_cut_off);
-    tcase_add_test(tests, test_lingering_clients_take_no_place_from_others);
-    tcase_add_test(tests, test_client_that_leaves_before_its_body_is_noticed_at_once);
-    return suite;
-}
+SUITE(refusals)

@@ -93,7 +93,9 @@ static long ask(const char *api_key)
 
 /* ---- API keys -------------------------------------------------------------------------------- */
 
-START_TEST(test_keys_are_read_again_and_removed_ones_are_refused)
+CASE(reload, NULL, NULL, 120)
+
+TEST(keys_are_read_again_and_removed_ones_are_refused)
 {
     begin_with_keys();
     ck_assert_int_eq(ask(KEY_INFER), 200);
@@ -106,13 +108,12 @@ START_TEST(test_keys_are_read_again_and_removed_ones_are_refused)
     daemon_stop(&served);
     unlink(keys);
 }
-END_TEST
 
-START_TEST(test_a_file_that_is_wrong_leaves_the_keys_and_is_logged)
+TEST(a_file_that_is_wrong_leaves_the_keys_and_is_logged)
 {
     static const char *const wrong[] = {"", "{\"keys\":[]}", KEYS_NEW "x"};
     begin_with_keys();
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         rewrite(keys, wrong[i]);
         reload("\"level\":\"error\",\"event\":\"keys\",\"message\":\"are what they were: /");
         ck_assert_int_eq(ask(KEY_INFER), 200);
@@ -126,9 +127,8 @@ START_TEST(test_a_file_that_is_wrong_leaves_the_keys_and_is_logged)
     ck_assert_int_eq(ask(KEY_INFER), 200);
     daemon_stop(&served);
 }
-END_TEST
 
-START_TEST(test_a_request_that_is_under_way_keeps_the_key_that_it_came_with)
+TEST(a_request_that_is_under_way_keeps_the_key_that_it_came_with)
 {
     static const char head[] = "POST /attend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json"
                                "\r\nAuthorization: Bearer " KEY_INFER "\r\n";
@@ -161,7 +161,6 @@ START_TEST(test_a_request_that_is_under_way_keeps_the_key_that_it_came_with)
     daemon_stop(&served);
     unlink(keys);
 }
-END_TEST
 
 /* ---- Idempotency keys ------------------------------------------------------------------------ */
 
@@ -220,7 +219,7 @@ static void expect_again(const struct made *made, const char *api_key, const cha
     ck_assert_str_eq(again.id, made->id);
 }
 
-START_TEST(test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts)
+TEST(idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts)
 {
     char dir[SCRATCH_PATH], fork[128];
     const char *const arguments[] = {"--api-keys", keys, "--durability", "journal", "--state-dir",
@@ -257,7 +256,6 @@ START_TEST(test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts
     unlink(keys);
     scratch_remove(dir);
 }
-END_TEST
 
 static atomic_bool over;
 
@@ -268,7 +266,7 @@ static void *ask_on(void *refused)
     return NULL;
 }
 
-START_TEST(test_a_key_that_stays_is_never_refused_while_keys_are_read_again)
+TEST(a_key_that_stays_is_never_refused_while_keys_are_read_again)
 {
     pthread_t threads[CALLERS];
     atomic_size_t refused = 0;
@@ -287,7 +285,6 @@ START_TEST(test_a_key_that_stays_is_never_refused_while_keys_are_read_again)
     daemon_stop(&served);
     unlink(keys);
 }
-END_TEST
 
 /* ---- Certificates ---------------------------------------------------------------------------- */
 
@@ -323,7 +320,7 @@ static void expect_days(struct client *caller, const char *first, double days)
     ck_assert_double_eq_tol((expires - (double)time(NULL)) / 86400, days, 0.1);
 }
 
-START_TEST(test_certificate_is_read_again_for_new_connections)
+TEST(certificate_is_read_again_for_new_connections)
 {
     char next[SECRET_PATH], next_key[SECRET_PATH], first[SECRET_PATH];
     struct client caller;
@@ -355,14 +352,13 @@ START_TEST(test_certificate_is_read_again_for_new_connections)
     client_close(&caller);
     daemon_stop(&served);
     const char *const files[] = {certificate, key, next, next_key, first};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+    for (size_t i = 0; i < COUNT(files); i++)
         unlink(files[i]);
 }
-END_TEST
 
 /* ---- Without keys and certificate ------------------------------------------------------------ */
 
-START_TEST(test_without_keys_or_certificate_a_hangup_is_harmless)
+TEST(without_keys_or_certificate_a_hangup_is_harmless)
 {
     begin(NULL);
     reload("\"event\":\"reload\",\"message\":\"neither");
@@ -370,10 +366,9 @@ START_TEST(test_without_keys_or_certificate_a_hangup_is_harmless)
     ck_assert_int_eq(ask("none"), 200);
     daemon_stop(&served);
 }
-END_TEST
 
 /* 2020-09-13: it starts, since a certificate can be replaced while it runs, and says so. */
-START_TEST(test_a_certificate_whose_time_is_over_is_named)
+TEST(a_certificate_whose_time_is_over_is_named)
 {
     static const char said[] = "expires 2020-09-13, which is past: clients refuse it";
     struct daemon daemon;
@@ -391,19 +386,5 @@ START_TEST(test_a_certificate_whose_time_is_over_is_named)
     unlink(certificate);
     unlink(key);
 }
-END_TEST
 
-Suite *suite_reload(void)
-{
-    Suite *suite = suite_create("reload");
-    TCase *tests = suite_cases(suite, "reload", NULL, NULL, 120);
-    tcase_add_test(tests, test_keys_are_read_again_and_removed_ones_are_refused);
-    tcase_add_test(tests, test_a_file_that_is_wrong_leaves_the_keys_and_is_logged);
-    tcase_add_test(tests, test_a_request_that_is_under_way_keeps_the_key_that_it_came_with);
-    tcase_add_test(tests, test_a_key_that_stays_is_never_refused_while_keys_are_read_again);
-    tcase_add_test(tests, test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts);
-    tcase_add_test(tests, test_certificate_is_read_again_for_new_connections);
-    tcase_add_test(tests, test_a_certificate_whose_time_is_over_is_named);
-    tcase_add_test(tests, test_without_keys_or_certificate_a_hangup_is_harmless);
-    return suite;
-}
+SUITE(reload)

@@ -60,7 +60,11 @@ static size_t receive(struct raw *raw, size_t most)
     return got > 0 ? (size_t)got : 0;
 }
 
-START_TEST(test_replies_that_nobody_reads_are_ended_and_their_memory_is_free)
+static void set_up(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":1000,")); }
+
+CASE(slow, set_up, serve_end, 0)
+
+TEST(replies_that_nobody_reads_are_ended_and_their_memory_is_free)
 {
     struct raw raws[3];
     size_t got = 0, piece;
@@ -75,10 +79,9 @@ START_TEST(test_replies_that_nobody_reads_are_ended_and_their_memory_is_free)
     for (size_t i = 0; i < 3; i++)
         raw_close(&raws[i]);
 }
-END_TEST
 
 /* A client that takes a little every now and then, so that there is always some progress. */
-START_TEST(test_reply_that_is_read_too_slowly_is_ended)
+TEST(reply_that_is_read_too_slowly_is_ended)
 {
     struct raw raw;
     unsigned ms = 0;
@@ -91,10 +94,9 @@ START_TEST(test_reply_that_is_read_too_slowly_is_ended)
     }
     raw_close(&raw);
 }
-END_TEST
 
 /* The whole takes several times reply_timeout_ms. */
-START_TEST(test_reply_that_is_read_fast_enough_arrives_whole)
+TEST(reply_that_is_read_fast_enough_arrives_whole)
 {
     struct raw raw;
     size_t got = 0, piece = 1;
@@ -109,16 +111,5 @@ START_TEST(test_reply_that_is_read_fast_enough_arrives_whole)
     ck_assert_msg(got >= (size_t)LARGE, "%zu bytes", got);
     raw_close(&raw);
 }
-END_TEST
 
-static void set_up(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":1000,")); }
-
-Suite *suite_replies(void)
-{
-    Suite *suite = suite_create("replies");
-    TCase *slow = suite_cases(suite, "slow", set_up, serve_end, 0);
-    tcase_add_test(slow, test_replies_that_nobody_reads_are_ended_and_their_memory_is_free);
-    tcase_add_test(slow, test_reply_that_is_read_too_slowly_is_ended);
-    tcase_add_test(slow, test_reply_that_is_read_fast_enough_arrives_whole);
-    return suite;
-}
+SUITE(replies)

@@ -150,7 +150,9 @@ static void expect_wait(struct raw *raw, const char *release, long status, const
     raw_close(raw);
 }
 
-START_TEST(test_request_waits_for_its_session_and_no_other_request_does)
+CASE(restoring, set_up, tear_down, 240)
+
+TEST_EACH(request_waits_for_its_session_and_no_other_request_does, !INSTRUMENTED)
 {
     struct raw raw;
     start("a", "");
@@ -176,10 +178,9 @@ START_TEST(test_request_waits_for_its_session_and_no_other_request_does)
     free(bits);
     free(again);
 }
-END_TEST
 
 /* A batch waits for each of the sessions that it forks, the second one too. */
-START_TEST(test_a_batch_waits_for_all_of_its_sessions)
+TEST_EACH(a_batch_waits_for_all_of_its_sessions, !INSTRUMENTED)
 {
     static const char body[] = "{\"fork\":[{\"from\":\"a.one\",\"session_id\":\"a.1\"},{\"from\":"
                                "\"b.one\",\"session_id\":\"b.1\"}]}";
@@ -206,10 +207,9 @@ START_TEST(test_a_batch_waits_for_all_of_its_sessions)
     expect_decode(&client, "b.1", 1, ROWS);
     serve_end();
 }
-END_TEST
 
 /* Sound (0) and damaged (1). */
-START_TEST(test_adopted_sessions_wait_for_their_own_directory_alone)
+TEST_EACH(adopted_sessions_wait_for_their_own_directory_alone, INSTRUMENTED ? 0 : 2)
 {
     const long status = _i == 0 ? 200 : 404; /* in the end */
     struct raw raw;
@@ -237,7 +237,6 @@ START_TEST(test_adopted_sessions_wait_for_their_own_directory_alone)
         ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS + 1);
     serve_end();
 }
-END_TEST
 
 /* ---- Quotas ---------------------------------------------------------------------------------- */
 
@@ -258,7 +257,7 @@ static void expect_refused(struct answer answer, const char *limit)
     answer_free(&answer);
 }
 
-START_TEST(test_sessions_that_are_unread_count_for_their_owner)
+TEST_EACH(sessions_that_are_unread_count_for_their_owner, !INSTRUMENTED)
 {
     secret_write(keys_path, KEYS);
     keys = keys_path;
@@ -290,7 +289,6 @@ START_TEST(test_sessions_that_are_unread_count_for_their_owner)
     serve_end();
     unlink(keys_path);
 }
-END_TEST
 
 /* ---- A full directory ------------------------------------------------------------------------ */
 
@@ -320,7 +318,7 @@ static void expect_items(const struct answer *answer, const char *const codes[3]
     }
 }
 
-START_TEST(test_full_adopted_directory_refuses_its_own_sessions_alone)
+TEST_EACH(full_adopted_directory_refuses_its_own_sessions_alone, !INSTRUMENTED)
 {
     for (const char *name = "cba"; *name != '\0'; name++)
         make_directory((char[]){*name, '\0'}, false);
@@ -347,18 +345,5 @@ START_TEST(test_full_adopted_directory_refuses_its_own_sessions_alone)
     ck_assert_int_eq(call_status(&client, "b.new"), 404);
     serve_end();
 }
-END_TEST
 
-Suite *suite_restoring(void)
-{
-    Suite *suite = suite_create("restoring");
-    TCase *tests = suite_cases(suite, "restoring", set_up, tear_down, 240);
-    if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
-        tcase_add_test(tests, test_request_waits_for_its_session_and_no_other_request_does);
-        tcase_add_test(tests, test_a_batch_waits_for_all_of_its_sessions);
-        tcase_add_loop_test(tests, test_adopted_sessions_wait_for_their_own_directory_alone, 0, 2);
-        tcase_add_test(tests, test_sessions_that_are_unread_count_for_their_owner);
-        tcase_add_test(tests, test_full_adopted_directory_refuses_its_own_sessions_alone);
-    }
-    return suite;
-}
+SUITE(restoring)

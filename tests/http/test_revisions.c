@@ -151,7 +151,9 @@ static bool is_replayed(const struct answer *answer)
 
 /* ---- Truncations ----------------------------------------------------------------------------- */
 
-START_TEST(test_a_truncation_that_arrives_again_after_later_steps_changes_nothing)
+CASE(requests, serve_small, serve_end, 0)
+
+TEST(a_truncation_that_arrives_again_after_later_steps_changes_nothing)
 {
     begin(9);
     char *held = cut_body(5);
@@ -174,10 +176,9 @@ START_TEST(test_a_truncation_that_arrives_again_after_later_steps_changes_nothin
     free(same);
     free(held);
 }
-END_TEST
 
 /* A session of the same id has ended meanwhile: what was sent to it is not the present one's. */
-START_TEST(test_a_truncation_that_arrives_again_of_another_epoch_is_refused)
+TEST(a_truncation_that_arrives_again_of_another_epoch_is_refused)
 {
     begin(9);
     cut_to(7);
@@ -193,10 +194,9 @@ START_TEST(test_a_truncation_that_arrives_again_of_another_epoch_is_refused)
     text_free(&other);
     free(held);
 }
-END_TEST
 
 /* Each names a revision that is neither the present one nor, with this length, the one before. */
-START_TEST(test_a_truncation_of_another_revision_is_refused)
+TEST(a_truncation_of_another_revision_is_refused)
 {
     begin(9);
     char *first = cut_body(7), *other = cut_body(6);
@@ -217,9 +217,8 @@ START_TEST(test_a_truncation_of_another_revision_is_refused)
     free(other);
     free(second);
 }
-END_TEST
 
-START_TEST(test_every_truncation_gives_another_revision)
+TEST(every_truncation_gives_another_revision)
 {
     begin(3);
     json_int_t seen[20];
@@ -231,11 +230,10 @@ START_TEST(test_every_truncation_gives_another_revision)
     }
     expect_length(3);
 }
-END_TEST
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-START_TEST(test_a_step_that_arrives_again_after_a_truncation_is_refused)
+TEST(a_step_that_arrives_again_after_a_truncation_is_refused)
 {
     begin(8);
     char *held = step_body(8);
@@ -248,9 +246,8 @@ START_TEST(test_a_step_that_arrives_again_after_a_truncation_is_refused)
     expect_other("/decode", held, 9); /* also where the step is the last one, of another revision */
     free(held);
 }
-END_TEST
 
-START_TEST(test_a_step_of_a_list_names_a_revision_of_its_own)
+TEST(a_step_of_a_list_names_a_revision_of_its_own)
 {
     begin(4);
     char *held = step_body(4);
@@ -271,9 +268,8 @@ START_TEST(test_a_step_of_a_list_names_a_revision_of_its_own)
     free(held);
     free(good);
 }
-END_TEST
 
-START_TEST(test_a_retry_of_the_last_step_has_the_present_revision)
+TEST(a_retry_of_the_last_step_has_the_present_revision)
 {
     begin(2);
     cut_to(2);
@@ -286,11 +282,10 @@ START_TEST(test_a_retry_of_the_last_step_has_the_present_revision)
     answer_free(&again);
     free(last);
 }
-END_TEST
 
 /* ---- Forks, states and ends ------------------------------------------------------------------ */
 
-START_TEST(test_a_fork_of_another_revision_is_refused_and_one_of_this_has_its_own)
+TEST(a_fork_of_another_revision_is_refused_and_one_of_this_has_its_own)
 {
     begin(6);
     char held[128], present[128];
@@ -306,9 +301,8 @@ START_TEST(test_a_fork_of_another_revision_is_refused_and_one_of_this_has_its_ow
     ck_assert_int_ne(revision, parent);
     ck_assert_uint_eq(call_length(&client, "f", 0), 4);
 }
-END_TEST
 
-START_TEST(test_a_session_made_from_a_state_has_a_revision_of_its_own)
+TEST(a_session_made_from_a_state_has_a_revision_of_its_own)
 {
     begin(3);
     cut_to(2);
@@ -325,7 +319,6 @@ START_TEST(test_a_session_made_from_a_state_has_a_revision_of_its_own)
     answer_free(&file);
     answer_free(&made);
 }
-END_TEST
 
 static struct answer end_with(const char *query)
 {
@@ -341,7 +334,7 @@ static void expect_end(const char *query, long status, const char *code)
     answer_free(&answer);
 }
 
-START_TEST(test_an_end_that_arrives_again_leaves_the_next_session_of_that_id)
+TEST(an_end_that_arrives_again_leaves_the_next_session_of_that_id)
 {
     char held[80];
     begin(2);
@@ -352,9 +345,8 @@ START_TEST(test_an_end_that_arrives_again_leaves_the_next_session_of_that_id)
     expect_end(held, 409, "epoch_mismatch");
     expect_length(3);
 }
-END_TEST
 
-START_TEST(test_an_end_of_another_revision_leaves_the_session)
+TEST(an_end_of_another_revision_leaves_the_session)
 {
     char held[120];
     begin(5);
@@ -370,7 +362,6 @@ START_TEST(test_an_end_of_another_revision_leaves_the_session)
     snprintf(held, sizeof held, "?revision=%lld", (long long)revision);
     expect_end(held, 204, NULL);
 }
-END_TEST
 
 /* ---- /v2 ------------------------------------------------------------------------------------- */
 
@@ -383,7 +374,7 @@ static void infer(char *body)
     free(body);
 }
 
-START_TEST(test_an_infer_step_that_arrives_again_after_a_truncation_is_refused)
+TEST(an_infer_step_that_arrives_again_after_a_truncation_is_refused)
 {
     infer(infer_body(0, SEQUENCE_START));
     infer(known_infer_body(1, ""));
@@ -395,9 +386,8 @@ START_TEST(test_an_infer_step_that_arrives_again_after_a_truncation_is_refused)
     expect_length(3);
     free(held);
 }
-END_TEST
 
-START_TEST(test_an_end_of_a_sequence_that_arrives_again_leaves_the_next_sequence)
+TEST(an_end_of_a_sequence_that_arrives_again_leaves_the_next_sequence)
 {
     infer(infer_body(0, SEQUENCE_START));
     char *held = known_infer_body(1, SEQUENCE_END);
@@ -409,10 +399,9 @@ START_TEST(test_an_end_of_a_sequence_that_arrives_again_leaves_the_next_sequence
     answer_free(&late);
     free(held);
 }
-END_TEST
 
 /* The start names no revision: it is the session as it was made. */
-START_TEST(test_a_start_of_a_sequence_that_arrives_again_after_a_truncation_is_refused)
+TEST(a_start_of_a_sequence_that_arrives_again_after_a_truncation_is_refused)
 {
     char *held = infer_body(0, SEQUENCE_START);
     sent(INFER, held);
@@ -424,7 +413,6 @@ START_TEST(test_a_start_of_a_sequence_that_arrives_again_after_a_truncation_is_r
     answer_free(&again);
     free(held);
 }
-END_TEST
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
@@ -452,7 +440,9 @@ static const struct kept {
     {"snapshot", "os", true, true},
 };
 
-START_TEST(test_a_revision_and_the_last_truncation_outlive_a_restart)
+CASE(restarts, set_up_directory, tear_down_directory, 120)
+
+TEST_EACH(a_revision_and_the_last_truncation_outlive_a_restart, (int)COUNT(kept))
 {
     const struct kept *how = &kept[_i];
     start_kept(how->durability, how->journal_fsync);
@@ -494,29 +484,5 @@ START_TEST(test_a_revision_and_the_last_truncation_outlive_a_restart)
     free(first);
     free(held);
 }
-END_TEST
 
-Suite *suite_revisions(void)
-{
-    Suite *suite = suite_create("revisions");
-    TCase *tests = suite_cases(suite, "requests", serve_small, serve_end, 0);
-    tcase_add_test(tests, test_a_truncation_that_arrives_again_after_later_steps_changes_nothing);
-    tcase_add_test(tests, test_a_truncation_of_another_revision_is_refused);
-    tcase_add_test(tests, test_a_truncation_that_arrives_again_of_another_epoch_is_refused);
-    tcase_add_test(tests, test_every_truncation_gives_another_revision);
-    tcase_add_test(tests, test_a_step_that_arrives_again_after_a_truncation_is_refused);
-    tcase_add_test(tests, test_a_step_of_a_list_names_a_revision_of_its_own);
-    tcase_add_test(tests, test_a_retry_of_the_last_step_has_the_present_revision);
-    tcase_add_test(tests, test_a_fork_of_another_revision_is_refused_and_one_of_this_has_its_own);
-    tcase_add_test(tests, test_a_session_made_from_a_state_has_a_revision_of_its_own);
-    tcase_add_test(tests, test_an_end_that_arrives_again_leaves_the_next_session_of_that_id);
-    tcase_add_test(tests, test_an_end_of_another_revision_leaves_the_session);
-    tcase_add_test(tests, test_an_infer_step_that_arrives_again_after_a_truncation_is_refused);
-    tcase_add_test(tests, test_an_end_of_a_sequence_that_arrives_again_leaves_the_next_sequence);
-    tcase_add_test(tests,
-                   test_a_start_of_a_sequence_that_arrives_again_after_a_truncation_is_refused);
-    TCase *restarts = suite_cases(suite, "restarts", set_up_directory, tear_down_directory, 120);
-    tcase_add_loop_test(restarts, test_a_revision_and_the_last_truncation_outlive_a_restart, 0,
-                        (int)(sizeof kept / sizeof kept[0]));
-    return suite;
-}
+SUITE(revisions)

@@ -90,12 +90,13 @@ static void compare_parts(int i, const char *outputs, const char *const names[2]
     answer_free(&late);
 }
 
-START_TEST(test_heads_and_rows_are_parts_of_the_whole_maps)
+CASE(forms, set_up, serve_end, 0)
+
+TEST_EACH(heads_and_rows_are_parts_of_the_whole_maps, FORM_COUNT)
 {
     static const char *const names[] = {"attention_weights", "attention_scores"};
     compare_parts(_i, MAPS, names);
 }
-END_TEST
 
 /* concat has the heads of a row side by side. */
 static void expect_concat(const struct form *f, const json_t *reply)
@@ -114,7 +115,7 @@ static void expect_concat(const struct form *f, const json_t *reply)
         }
 }
 
-START_TEST(test_queries_and_outputs_of_heads_are_selected_as_maps_are)
+TEST_EACH(queries_and_outputs_of_heads_are_selected_as_maps_are, FORM_COUNT)
 {
     static const char *const names[] = {"query", "head_output"};
     if (_i == FORM_WEIGHTLESS) {
@@ -134,7 +135,6 @@ START_TEST(test_queries_and_outputs_of_heads_are_selected_as_maps_are)
     answer_free(&some);
     answer_free(&all);
 }
-END_TEST
 
 /* ---- The largest ----------------------------------------------------------------------------- */
 
@@ -183,15 +183,14 @@ static void compare_largest(int i, size_t k)
     answer_free(&top);
 }
 
-START_TEST(test_top_k_is_the_largest_weights_in_order)
+TEST_EACH(top_k_is_the_largest_weights_in_order, FORM_COUNT)
 {
     compare_largest(_i, 1);
     compare_largest(_i, 3);
     compare_largest(_i, 1000); /* more than there are: all of them */
 }
-END_TEST
 
-START_TEST(test_equal_weights_come_by_their_columns)
+TEST(equal_weights_come_by_their_columns)
 {
     struct answer answer =
         client_post(&client, "/attend",
@@ -205,7 +204,6 @@ START_TEST(test_equal_weights_come_by_their_columns)
     json_decref(want);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- The mean -------------------------------------------------------------------------------- */
 
@@ -216,7 +214,7 @@ static const json_t *mean_row(const json_t *mean, const struct form *f, size_t b
     return f->batch > 0 ? element(mean, 2, at) : element(mean, 1, at + 1);
 }
 
-START_TEST(test_average_is_over_the_selected_heads)
+TEST_EACH(average_is_over_the_selected_heads, FORM_COUNT)
 {
     const struct form *f = &forms[_i];
     struct answer whole = form_expect(&client, _i, WEIGHTS);
@@ -236,9 +234,8 @@ START_TEST(test_average_is_over_the_selected_heads)
     answer_free(&whole);
     answer_free(&mean);
 }
-END_TEST
 
-START_TEST(test_selected_rows_of_an_average_are_those_of_the_whole)
+TEST_EACH(selected_rows_of_an_average_are_those_of_the_whole, FORM_COUNT)
 {
     const struct form *f = &forms[_i];
     struct answer whole = form_expect(&client, _i, WEIGHTS ",\"average_heads\":true");
@@ -258,9 +255,8 @@ START_TEST(test_selected_rows_of_an_average_are_those_of_the_whole)
     answer_free(&rows);
     answer_free(&top);
 }
-END_TEST
 
-START_TEST(test_a_selection_leaves_the_other_outputs_alone)
+TEST_EACH(a_selection_leaves_the_other_outputs_alone, FORM_COUNT)
 {
     static const char asked[] =
         ",\"outputs\":[\"attention_weights\",\"output\",\"lse\",\"head_stats\"]";
@@ -279,7 +275,6 @@ START_TEST(test_a_selection_leaves_the_other_outputs_alone)
     }
     answer_free(&whole);
 }
-END_TEST
 
 /* ---- Sizes ----------------------------------------------------------------------------------- */
 
@@ -312,7 +307,7 @@ static struct answer post_large(const char *extra)
     return answer;
 }
 
-START_TEST(test_the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes)
+TEST(the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes)
 {
     struct answer refused = post_large(""); /* 12 x 512 x 512 numbers of 25 bytes pass 64 MiB */
     expect_answer(&refused, 422, "reply_too_large", "the whole map");
@@ -331,22 +326,5 @@ START_TEST(test_the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes)
     answer_free(&half);
     answer_free(&rest);
 }
-END_TEST
 
-Suite *suite_select(void)
-{
-    Suite *suite = suite_create("select");
-    TCase *forms_ = suite_cases(suite, "forms", set_up, serve_end, 0);
-    TCase *sizes = suite_cases(suite, "sizes", set_up, serve_end, 0);
-    tcase_add_loop_test(forms_, test_heads_and_rows_are_parts_of_the_whole_maps, 0, FORM_COUNT);
-    tcase_add_loop_test(forms_, test_queries_and_outputs_of_heads_are_selected_as_maps_are, 0,
-                        FORM_COUNT);
-    tcase_add_loop_test(forms_, test_top_k_is_the_largest_weights_in_order, 0, FORM_COUNT);
-    tcase_add_loop_test(forms_, test_average_is_over_the_selected_heads, 0, FORM_COUNT);
-    tcase_add_loop_test(forms_, test_selected_rows_of_an_average_are_those_of_the_whole, 0,
-                        FORM_COUNT);
-    tcase_add_loop_test(forms_, test_a_selection_leaves_the_other_outputs_alone, 0, FORM_COUNT);
-    tcase_add_test(forms_, test_equal_weights_come_by_their_columns);
-    tcase_add_test(sizes, test_the_largest_eight_take_two_hundredths_of_the_whole_maps_bytes);
-    return suite;
-}
+SUITE(select)

@@ -19,7 +19,9 @@ static void refuse_create(const char *body, long status, const char *code)
     answer_free(&answer);
 }
 
-START_TEST(test_created_session_says_what_it_is)
+CASE(sessions, serve_small, serve_end, 0)
+
+TEST(created_session_says_what_it_is)
 {
     struct answer made = create("{\"session_id\":\"whole\",\"model\":\"tiny\",\"max_length\":32,"
                                 "\"ttl_s\":60}");
@@ -38,10 +40,9 @@ START_TEST(test_created_session_says_what_it_is)
     answer_free(&made);
     answer_free(&seen);
 }
-END_TEST
 
 /* Asks until some time has passed since the session was used: never more than since it was made. */
-START_TEST(test_idle_time_is_in_seconds)
+TEST(idle_time_is_in_seconds)
 {
     double idle = 0;
     const double before = clock_s();
@@ -55,9 +56,8 @@ START_TEST(test_idle_time_is_in_seconds)
     }
     ck_assert_double_gt(idle, 0);
 }
-END_TEST
 
-START_TEST(test_created_id_begins_with_the_instance_and_is_unlike_others)
+TEST(created_id_begins_with_the_instance_and_is_unlike_others)
 {
     struct answer one = create("{\"model\":\"tiny\"}"), two = create("{\"model\":\"tiny\"}");
     const char *a = json_string_value(json_object_get(one.json, "session_id"));
@@ -70,9 +70,8 @@ START_TEST(test_created_id_begins_with_the_instance_and_is_unlike_others)
     answer_free(&one);
     answer_free(&two);
 }
-END_TEST
 
-START_TEST(test_a_session_that_is_created_again_by_its_key_counts_once)
+TEST(a_session_that_is_created_again_by_its_key_counts_once)
 {
     static const char *const headers[] = {"Idempotency-Key: once", NULL};
     const double before = call_metric(&client, "attnd_sessions_created_total");
@@ -87,9 +86,8 @@ START_TEST(test_a_session_that_is_created_again_by_its_key_counts_once)
     }
     ck_assert(call_metric(&client, "attnd_sessions_created_total") == before + 1);
 }
-END_TEST
 
-START_TEST(test_creating_what_exists_or_cannot_be_is_refused)
+TEST(creating_what_exists_or_cannot_be_is_refused)
 {
     call_create(&client, "once", "");
     refuse_create("{\"session_id\":\"once\",\"model\":\"tiny\"}", 409, "session_exists");
@@ -104,10 +102,9 @@ START_TEST(test_creating_what_exists_or_cannot_be_is_refused)
                   "invalid_value");
     ck_assert_int_eq(call_status(&client, "x"), 404);
 }
-END_TEST
 
 /* Bodies that clients send with DELETE.  None of them means anything. */
-START_TEST(test_delete_ignores_a_small_body_of_any_type)
+TEST(delete_ignores_a_small_body_of_any_type)
 {
     static const char *const text[] = {"Content-Type: text/plain", NULL};
     static const char *const coded[] = {"Content-Encoding: gzip", NULL};
@@ -119,7 +116,7 @@ START_TEST(test_delete_ignores_a_small_body_of_any_type)
                   {"{\"a", NULL}, {"bye", text},
                   {"{}", coded},  {" ", NULL}};
     call_create(&client, "other", "");
-    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+    for (size_t i = 0; i < COUNT(bodies); i++) {
         call_create(&client, "embodied", "");
         struct answer gone = client_send(&client, &(struct request){.method = "DELETE",
                                                                     .path = "/sessions/embodied",
@@ -132,9 +129,8 @@ START_TEST(test_delete_ignores_a_small_body_of_any_type)
     ck_assert_int_eq(call_status(&client, "other"), 200);
     call_delete(&client, "other");
 }
-END_TEST
 
-START_TEST(test_deleted_session_is_not_found_and_its_memory_is_free_at_once)
+TEST(deleted_session_is_not_found_and_its_memory_is_free_at_once)
 {
     call_create(&client, "deleted", "");
     double before = call_metric(&client, "attnd_cache_used_bytes");
@@ -148,9 +144,8 @@ START_TEST(test_deleted_session_is_not_found_and_its_memory_is_free_at_once)
     refuse_decode(&client, "deleted", 1, "", 404, "session_not_found");
     answer_free(&again);
 }
-END_TEST
 
-START_TEST(test_epoch_tells_a_session_from_a_later_one_of_its_name)
+TEST(epoch_tells_a_session_from_a_later_one_of_its_name)
 {
     char extra[64];
     json_int_t old = call_create(&client, "phoenix", "");
@@ -164,9 +159,8 @@ START_TEST(test_epoch_tells_a_session_from_a_later_one_of_its_name)
     ck_assert_uint_eq(call_length(&client, "phoenix", 0), 0);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_session_belongs_to_one_model)
+TEST(session_belongs_to_one_model)
 {
     call_create(&client, "owned", "");
     struct answer answer = client_post(&client, "/decode",
@@ -176,9 +170,8 @@ START_TEST(test_session_belongs_to_one_model)
     ck_assert_uint_eq(call_length(&client, "owned", 0), 0);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_session_knows_its_model)
+TEST(session_knows_its_model)
 {
     struct text body = {0};
     call_create(&client, "knows", "");
@@ -190,9 +183,8 @@ START_TEST(test_session_knows_its_model)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_full_session_refuses_and_stays_as_it_was)
+TEST(full_session_refuses_and_stays_as_it_was)
 {
     call_create(&client, "small", ",\"max_length\":3");
     for (unsigned i = 0; i < 3; i++)
@@ -210,7 +202,6 @@ START_TEST(test_full_session_refuses_and_stays_as_it_was)
     answer_free(&replay);
     answer_free(&rows);
 }
-END_TEST
 
 /* ---- The list -------------------------------------------------------------------------------- */
 
@@ -241,7 +232,7 @@ static size_t walk_pages(unsigned limit)
     ck_abort_msg("the pages do not end");
 }
 
-START_TEST(test_pages_list_every_session_once_in_order)
+TEST(pages_list_every_session_once_in_order)
 {
     char id[32];
     for (unsigned i = 0; i < 11; i++) {
@@ -253,7 +244,6 @@ START_TEST(test_pages_list_every_session_once_in_order)
     ck_assert_uint_eq(walk_pages(4), all);
     ck_assert_uint_eq(walk_pages(1), all);
 }
-END_TEST
 
 #define LISTED 30
 #define PAGE_BYTES 65536 /* of server/wire/route.h */
@@ -283,7 +273,7 @@ static size_t count_pages(size_t *listed, const char *query, bool details)
     return pages;
 }
 
-START_TEST(test_lists_are_short_and_details_come_in_pages_of_64_kib)
+TEST(lists_are_short_and_details_come_in_pages_of_64_kib)
 {
     size_t listed;
     for (size_t i = 0; i < LISTED; i++) {
@@ -298,12 +288,11 @@ START_TEST(test_lists_are_short_and_details_come_in_pages_of_64_kib)
     ck_assert_uint_ge(count_pages(&listed, "details=1&limit=100", true), 3);
     ck_assert_uint_eq(listed, LISTED);
 }
-END_TEST
 
 #define DETAILS_6 "details=1&details=1&details=1&details=1&details=1&details=1&"
 #define DETAILS_18 DETAILS_6 DETAILS_6 DETAILS_6 /* 180 characters */
 
-START_TEST(test_wrong_queries_of_the_list_are_refused)
+TEST(wrong_queries_of_the_list_are_refused)
 {
     static const struct {
         const char *path, *code;
@@ -320,17 +309,16 @@ START_TEST(test_wrong_queries_of_the_list_are_refused)
                  {"/sessions?page=2", "unknown_field"},
                  {"/sessions?details=2", "unknown_field"},
                  {"/sessions?limit", "unknown_field"}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct answer answer = client_get(&client, cases[i].path);
         expect_answer(&answer, 400, cases[i].code, cases[i].path);
         answer_free(&answer);
     }
 }
-END_TEST
 
 /* ---- Limits, each with a daemon of its own --------------------------------------------------- */
 
-START_TEST(test_idle_session_expires_and_a_used_one_does_not)
+TEST(idle_session_expires_and_a_used_one_does_not)
 {
     call_create(&client, "idle", ",\"ttl_s\":1");
     call_create(&client, "busy", ",\"ttl_s\":3");
@@ -346,9 +334,10 @@ START_TEST(test_idle_session_expires_and_a_used_one_does_not)
     ck_assert_int_eq(call_status(&client, "default"), 200);
     ck_assert(call_metric(&client, "attnd_sessions_expired_total") >= 1);
 }
-END_TEST
 
-START_TEST(test_sessions_beyond_max_sessions_are_refused_until_one_ends)
+CASE(limits, NULL, NULL, 0)
+
+TEST(sessions_beyond_max_sessions_are_refused_until_one_ends)
 {
     char id[16], retry[256];
     struct daemon few;
@@ -372,10 +361,9 @@ START_TEST(test_sessions_beyond_max_sessions_are_refused_until_one_ends)
     client_close(&own);
     daemon_stop(&few);
 }
-END_TEST
 
 /* One block of 64 tokens of one layer of `tiny` takes 2 heads x 64 x (4 + 4) floats: 4 KiB. */
-START_TEST(test_full_pool_refuses_without_a_trace_until_a_session_ends)
+TEST(full_pool_refuses_without_a_trace_until_a_session_ends)
 {
     char retry[256];
     struct daemon few;
@@ -405,29 +393,5 @@ START_TEST(test_full_pool_refuses_without_a_trace_until_a_session_ends)
     client_close(&own);
     daemon_stop(&few);
 }
-END_TEST
 
-Suite *suite_sessions(void)
-{
-    Suite *suite = suite_create("sessions");
-    TCase *one = suite_cases(suite, "sessions", serve_small, serve_end, 0);
-    tcase_add_test(one, test_created_session_says_what_it_is);
-    tcase_add_test(one, test_idle_time_is_in_seconds);
-    tcase_add_test(one, test_a_session_that_is_created_again_by_its_key_counts_once);
-    tcase_add_test(one, test_created_id_begins_with_the_instance_and_is_unlike_others);
-    tcase_add_test(one, test_creating_what_exists_or_cannot_be_is_refused);
-    tcase_add_test(one, test_delete_ignores_a_small_body_of_any_type);
-    tcase_add_test(one, test_deleted_session_is_not_found_and_its_memory_is_free_at_once);
-    tcase_add_test(one, test_epoch_tells_a_session_from_a_later_one_of_its_name);
-    tcase_add_test(one, test_session_belongs_to_one_model);
-    tcase_add_test(one, test_session_knows_its_model);
-    tcase_add_test(one, test_full_session_refuses_and_stays_as_it_was);
-    tcase_add_test(one, test_pages_list_every_session_once_in_order);
-    tcase_add_test(one, test_lists_are_short_and_details_come_in_pages_of_64_kib);
-    tcase_add_test(one, test_wrong_queries_of_the_list_are_refused);
-    tcase_add_test(one, test_idle_session_expires_and_a_used_one_does_not);
-    TCase *limits = suite_cases(suite, "limits", NULL, NULL, 0);
-    tcase_add_test(limits, test_sessions_beyond_max_sessions_are_refused_until_one_ends);
-    tcase_add_test(limits, test_full_pool_refuses_without_a_trace_until_a_session_ends);
-    return suite;
-}
+SUITE(sessions)

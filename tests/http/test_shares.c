@@ -96,7 +96,7 @@ static void expect_refused(const char *address, const char *fields, const char *
 }
 
 /* By default half of what is in flight: one such reply, and not two. */
-START_TEST(test_unread_replies_of_an_address_leave_another_its_half)
+TEST(unread_replies_of_an_address_leave_another_its_half)
 {
     struct raw first;
     serve(CONFIG_SMALL(IN_FLIGHT));
@@ -112,9 +112,8 @@ START_TEST(test_unread_replies_of_an_address_leave_another_its_half)
     expect_served("127.0.0.1", "");
     serve_end();
 }
-END_TEST
 
-START_TEST(test_a_request_alone_may_be_larger_than_the_share)
+TEST(a_request_alone_may_be_larger_than_the_share)
 {
     struct raw first;
     serve(CONFIG_SMALL(IN_FLIGHT "\"max_client_in_flight_bytes\":4096,"));
@@ -125,10 +124,9 @@ START_TEST(test_a_request_alone_may_be_larger_than_the_share)
     raw_close(&first);
     serve_end();
 }
-END_TEST
 
 /* A declared length is refused before the body: no 100 Continue. */
-START_TEST(test_a_length_beyond_the_share_is_refused_before_its_body)
+TEST(a_length_beyond_the_share_is_refused_before_its_body)
 {
     struct raw first, second;
     serve(CONFIG_SMALL(IN_FLIGHT));
@@ -145,11 +143,10 @@ START_TEST(test_a_length_beyond_the_share_is_refused_before_its_body)
     raw_close(&first);
     serve_end();
 }
-END_TEST
 
 /* Keys have shares of their own wherever they come from, as behind a proxy; a limit of the key
  * stands in the place of the share. */
-START_TEST(test_keys_have_shares_of_their_own)
+TEST(keys_have_shares_of_their_own)
 {
     static const char keys[] = "{\"keys\":[" ENTRY("first") "}," ENTRY("other") "}," ENTRY(
         "watch") "}," ENTRY("large") ",\"max_in_flight_bytes\":47185920}]}";
@@ -175,15 +172,5 @@ START_TEST(test_keys_have_shares_of_their_own)
     serve_end();
     unlink(path);
 }
-END_TEST
 
-Suite *suite_shares(void)
-{
-    Suite *suite = suite_create("shares");
-    TCase *shares = suite_cases(suite, "shares", NULL, NULL, 0);
-    tcase_add_test(shares, test_unread_replies_of_an_address_leave_another_its_half);
-    tcase_add_test(shares, test_a_request_alone_may_be_larger_than_the_share);
-    tcase_add_test(shares, test_a_length_beyond_the_share_is_refused_before_its_body);
-    tcase_add_test(shares, test_keys_have_shares_of_their_own);
-    return suite;
-}
+SUITE(shares)

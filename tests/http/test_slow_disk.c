@@ -159,8 +159,10 @@ static void stop_writers(struct writer writers[], unsigned count, atomic_bool *s
     }
 }
 
+CASE(slow_disk, NULL, NULL, 240)
+
 /* One client alone leaves the engine idle, which an event thread might then take. */
-START_TEST(test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk)
+TEST_EACH(probes_are_answered_at_once_while_clients_wait_for_a_slow_disk, INSTRUMENTED ? 0 : 3)
 {
     static const char *const modes[] = {"always", "everysec", "os"};
     unsigned count = _i == 0 ? WRITERS : 1;
@@ -171,12 +173,11 @@ START_TEST(test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk)
     begin(&slow, modes[_i]);
     slow_down(&slow);
     start_writers(writers, count, &slow, true, &stop);
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+    for (size_t i = 0; i < COUNT(paths); i++)
         expect_soon(&slow.client, paths[i]);
     stop_writers(writers, count, &stop);
     end(&slow);
 }
-END_TEST
 
 static unsigned count_changes(struct writer writers[], unsigned count)
 {
@@ -186,7 +187,7 @@ static unsigned count_changes(struct writer writers[], unsigned count)
     return sum;
 }
 
-START_TEST(test_decodes_take_turns_with_many_changes_on_a_slow_disk)
+TEST_EACH(decodes_take_turns_with_many_changes_on_a_slow_disk, !INSTRUMENTED)
 {
     struct slow slow;
     struct writer writers[MANY_WRITERS];
@@ -205,7 +206,6 @@ START_TEST(test_decodes_take_turns_with_many_changes_on_a_slow_disk)
     stop_writers(writers, MANY_WRITERS, &stop);
     end(&slow);
 }
-END_TEST
 
 /* ---- A frozen disk --------------------------------------------------------------------------- */
 
@@ -227,7 +227,7 @@ static void await_readyz(struct client *client, long status, const char *code)
 }
 
 /* A batch of records waits, or with `everysec` the flush alone. */
-START_TEST(test_while_the_disk_is_frozen_readyz_says_so_and_livez_is_200)
+TEST_EACH(while_the_disk_is_frozen_readyz_says_so_and_livez_is_200, INSTRUMENTED ? 0 : 2)
 {
     static const struct {
         const char *fsync, *file;
@@ -252,7 +252,6 @@ START_TEST(test_while_the_disk_is_frozen_readyz_says_so_and_livez_is_200)
     ck_assert_double_eq(call_metric(&slow.client, "attnd_ready"), 1);
     end(&slow);
 }
-END_TEST
 
 /* ---- The main thread ------------------------------------------------------------------------- */
 
@@ -278,7 +277,7 @@ static double terminate(const struct daemon *daemon)
     return clock_ms() - before;
 }
 
-START_TEST(test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk)
+TEST_EACH(signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk, !INSTRUMENTED)
 {
     struct slow slow;
     char id[32], ttl[32];
@@ -295,10 +294,9 @@ START_TEST(test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk
     ck_assert_double_le(ms, SEEN_MS);
     end(&slow);
 }
-END_TEST
 
 /* CIFS, sshfs and vboxsf: what was written is there at the next start all the same. */
-START_TEST(test_directories_that_cannot_be_flushed_are_named_and_gone_on_with)
+TEST_EACH(directories_that_cannot_be_flushed_are_named_and_gone_on_with, !INSTRUMENTED)
 {
     static const char said[] = "this file system cannot flush directories (Invalid argument)";
     char preload[512], directory[SCRATCH_PATH], sessions[96];
@@ -321,21 +319,5 @@ START_TEST(test_directories_that_cannot_be_flushed_are_named_and_gone_on_with)
     }
     scratch_remove(directory);
 }
-END_TEST
 
-Suite *suite_slow_disk(void)
-{
-    Suite *suite = suite_create("slow_disk");
-    TCase *tests = suite_cases(suite, "slow_disk", NULL, NULL, 240);
-    if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
-        tcase_add_loop_test(
-            tests, test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk, 0, 3);
-        tcase_add_loop_test(tests, test_while_the_disk_is_frozen_readyz_says_so_and_livez_is_200, 0,
-                            2);
-        tcase_add_test(tests, test_directories_that_cannot_be_flushed_are_named_and_gone_on_with);
-        tcase_add_test(tests, test_decodes_take_turns_with_many_changes_on_a_slow_disk);
-        tcase_add_test(tests,
-                       test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk);
-    }
-    return suite;
-}
+SUITE(slow_disk)

@@ -81,7 +81,9 @@ static void expect_idle(const char *what)
     ck_assert_msg(INSTRUMENTED || cpu_s < MOST_CPU, "%s: %.2f s of processor time", what, cpu_s);
 }
 
-START_TEST(test_clients_that_stop_within_a_request_cost_no_time)
+CASE(plain, serve_small, serve_end, 0)
+
+TEST_EACH(clients_that_stop_within_a_request_cost_no_time, COUNT(stalls))
 {
     struct raw raws[NUM_STALLED];
     for (size_t i = 0; i < NUM_STALLED; i++) {
@@ -92,11 +94,10 @@ START_TEST(test_clients_that_stop_within_a_request_cost_no_time)
     for (size_t i = 0; i < NUM_STALLED; i++)
         raw_close(&raws[i]);
 }
-END_TEST
 
 /* ---- Lines of chunks ------------------------------------------------------------------------- */
 
-START_TEST(test_a_chunks_line_without_end_is_answered_400_once)
+TEST(a_chunks_line_without_end_is_answered_400_once)
 {
     struct raw raw;
     raw_open(&raw, served.host, served.port);
@@ -109,27 +110,10 @@ START_TEST(test_a_chunks_line_without_end_is_answered_400_once)
     raw_answer_free(&answer);
     raw_close(&raw);
 }
-END_TEST
-
-START_TEST(test_a_chunks_line_that_fills_the_buffer_ends_the_connection)
-{
-    struct raw raws[NUM_STALLED];
-    for (size_t i = 0; i < NUM_STALLED; i++) {
-        raw_open(&raws[i], served.host, served.port);
-        stop_after(&raws[i], &stalls[3]);
-    }
-    for (unsigned ms = 0; call_metric(&client, "attnd_connections") > 1; ms += 10) {
-        ck_assert_uint_lt(ms, 3 * BODY_MS);
-        pause_ms(10);
-    }
-    for (size_t i = 0; i < NUM_STALLED; i++)
-        raw_close(&raws[i]);
-}
-END_TEST
 
 /* Chunks with extensions, in small pieces with pauses, beside stalled ones that give the event
  * thread work. */
-START_TEST(test_chunks_that_come_slowly_with_extensions_are_taken)
+TEST(chunks_that_come_slowly_with_extensions_are_taken)
 {
     struct raw raw, busy;
     struct text line = {0};
@@ -150,7 +134,25 @@ START_TEST(test_chunks_that_come_slowly_with_extensions_are_taken)
     raw_close(&busy);
     text_free(&line);
 }
-END_TEST
+
+static void serve_late(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
+
+CASE(late, serve_late, serve_end, 0)
+
+TEST(a_chunks_line_that_fills_the_buffer_ends_the_connection)
+{
+    struct raw raws[NUM_STALLED];
+    for (size_t i = 0; i < NUM_STALLED; i++) {
+        raw_open(&raws[i], served.host, served.port);
+        stop_after(&raws[i], &stalls[3]);
+    }
+    for (unsigned ms = 0; call_metric(&client, "attnd_connections") > 1; ms += 10) {
+        ck_assert_uint_lt(ms, 3 * BODY_MS);
+        pause_ms(10);
+    }
+    for (size_t i = 0; i < NUM_STALLED; i++)
+        raw_close(&raws[i]);
+}
 
 /* ---- Handshakes ------------------------------------------------------------------------------ */
 
@@ -179,7 +181,9 @@ static void end_tls(void)
     unlink(key);
 }
 
-START_TEST(test_handshakes_that_stop_cost_no_time)
+CASE(tls, begin_tls, end_tls, 0)
+
+TEST_EACH(handshakes_that_stop_cost_no_time, 2)
 {
     struct raw raws[BOUND];
     size_t count = _i == 0 ? sizeof half_record - 1 : 1;
@@ -193,9 +197,8 @@ START_TEST(test_handshakes_that_stop_cost_no_time)
         raw_close(&raws[i]);
     }
 }
-END_TEST
 
-START_TEST(test_handshakes_are_bounded_in_number_and_the_oldest_end_first)
+TEST(handshakes_are_bounded_in_number_and_the_oldest_end_first)
 {
     struct raw raws[NUM_HALVES], good;
     for (size_t i = 0; i < NUM_HALVES; i++) {
@@ -216,10 +219,9 @@ START_TEST(test_handshakes_are_bounded_in_number_and_the_oldest_end_first)
     for (size_t i = 0; i < NUM_HALVES; i++)
         raw_close(&raws[i]);
 }
-END_TEST
 
 /* The head of a client whose handshake took long still has its whole time. */
-START_TEST(test_handshake_has_half_the_time_of_a_head)
+TEST(handshake_has_half_the_time_of_a_head)
 {
     struct raw half, good;
     ck_assert(raw_open_tls(&good, served.host, served.port, NULL));
@@ -235,9 +237,8 @@ START_TEST(test_handshake_has_half_the_time_of_a_head)
     raw_close(&good);
     raw_close(&half);
 }
-END_TEST
 
-START_TEST(test_daemon_stops_while_clients_are_waited_for)
+TEST(daemon_stops_while_clients_are_waited_for)
 {
     struct raw raws[NUM_STALLED];
     for (size_t i = 0; i < NUM_STALLED; i++) {
@@ -250,24 +251,5 @@ START_TEST(test_daemon_stops_while_clients_are_waited_for)
         raw_close(&raws[i]);
     begin_tls();
 }
-END_TEST
 
-static void serve_late(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
-
-Suite *suite_stalls(void)
-{
-    Suite *suite = suite_create("stalls");
-    TCase *plain = suite_cases(suite, "plain", serve_small, serve_end, 0);
-    TCase *late = suite_cases(suite, "late", serve_late, serve_end, 0);
-    TCase *tls = suite_cases(suite, "tls", begin_tls, end_tls, 0);
-    tcase_add_loop_test(plain, test_clients_that_stop_within_a_request_cost_no_time, 0,
-                        sizeof stalls / sizeof stalls[0]);
-    tcase_add_test(plain, test_a_chunks_line_without_end_is_answered_400_once);
-    tcase_add_test(plain, test_chunks_that_come_slowly_with_extensions_are_taken);
-    tcase_add_test(late, test_a_chunks_line_that_fills_the_buffer_ends_the_connection);
-    tcase_add_loop_test(tls, test_handshakes_that_stop_cost_no_time, 0, 2);
-    tcase_add_test(tls, test_handshakes_are_bounded_in_number_and_the_oldest_end_first);
-    tcase_add_test(tls, test_handshake_has_half_the_time_of_a_head);
-    tcase_add_test(tls, test_daemon_stops_while_clients_are_waited_for);
-    return suite;
-}
+SUITE(stalls)

@@ -122,7 +122,9 @@ static char *bits(void)
     return text;
 }
 
-START_TEST(test_owners_of_one_id_have_a_session_of_encoder_rows_each)
+CASE(starts, set_up, tear_down, 60)
+
+TEST_EACH(owners_of_one_id_have_a_session_of_encoder_rows_each, FORMS)
 {
     const enum form form = _i;
     char *of[2], *again[2];
@@ -150,12 +152,5 @@ START_TEST(test_owners_of_one_id_have_a_session_of_encoder_rows_each)
     be("b");
     ck_assert_int_eq(call_status(&client, "s"), 200);
 }
-END_TEST
 
-Suite *suite_starts(void)
-{
-    Suite *suite = suite_create("starts");
-    TCase *tests = suite_cases(suite, "starts", set_up, tear_down, 60);
-    tcase_add_loop_test(tests, test_owners_of_one_id_have_a_session_of_encoder_rows_each, 0, FORMS);
-    return suite;
-}
+SUITE(starts)

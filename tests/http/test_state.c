@@ -56,7 +56,9 @@ static char *decode_bits(struct client *with, const char *id, unsigned seed, con
     return bits;
 }
 
-START_TEST(test_imported_session_continues_as_the_exported_one_in_another_daemon_too)
+CASE(state, set_up, serve_end, 240)
+
+TEST(imported_session_continues_as_the_exported_one_in_another_daemon_too)
 {
     char type[256];
     struct daemon second;
@@ -88,9 +90,8 @@ START_TEST(test_imported_session_continues_as_the_exported_one_in_another_daemon
     client_close(&other);
     daemon_stop(&second);
 }
-END_TEST
 
-START_TEST(test_export_of_an_import_is_the_same_file_but_for_epoch_and_checksum)
+TEST(export_of_an_import_is_the_same_file_but_for_epoch_and_checksum)
 {
     start_session("one", 10);
     struct answer first = export_of(&client, "one");
@@ -111,7 +112,6 @@ START_TEST(test_export_of_an_import_is_the_same_file_but_for_epoch_and_checksum)
     answer_free(&second);
     answer_free(&made);
 }
-END_TEST
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
@@ -157,7 +157,7 @@ static void refuse_file(const char *file, size_t length, const char *what, size_
     answer_free(&answer);
 }
 
-START_TEST(test_every_prefix_of_a_state_is_refused_without_a_trace)
+TEST(every_prefix_of_a_state_is_refused_without_a_trace)
 {
     start_session("prefix", 3);
     struct answer file = export_of(&client, "prefix");
@@ -168,9 +168,8 @@ START_TEST(test_every_prefix_of_a_state_is_refused_without_a_trace)
     expect_no_traces(&before);
     answer_free(&file);
 }
-END_TEST
 
-START_TEST(test_flipped_bits_of_a_state_are_refused_without_a_trace)
+TEST(flipped_bits_of_a_state_are_refused_without_a_trace)
 {
     uint64_t random = 88172645463325252u;
     start_session("bits", 3);
@@ -190,7 +189,6 @@ START_TEST(test_flipped_bits_of_a_state_are_refused_without_a_trace)
     answer_free(&made);
     answer_free(&file);
 }
-END_TEST
 
 static void refuse_put(const char *id, const struct answer *file, const char *type, long status,
                        const char *code)
@@ -200,7 +198,7 @@ static void refuse_put(const char *id, const struct answer *file, const char *ty
     answer_free(&answer);
 }
 
-START_TEST(test_import_names_what_it_refuses)
+TEST(import_names_what_it_refuses)
 {
     static const char bytes[] = "Content-Type: application/octet-stream";
     start_session("source", 3);
@@ -222,9 +220,8 @@ START_TEST(test_import_names_what_it_refuses)
     expect_no_traces(&before);
     answer_free(&file);
 }
-END_TEST
 
-START_TEST(test_import_accepts_a_body_without_a_type)
+TEST(import_accepts_a_body_without_a_type)
 {
     start_session("untyped", 3);
     struct answer file = export_of(&client, "untyped");
@@ -233,9 +230,8 @@ START_TEST(test_import_accepts_a_body_without_a_type)
     answer_free(&file);
     answer_free(&made);
 }
-END_TEST
 
-START_TEST(test_export_refuses_unknown_sessions_and_other_media_types)
+TEST(export_refuses_unknown_sessions_and_other_media_types)
 {
     const char *const accept[] = {"Accept: application/json", NULL};
     const char *const session[] = {"X-Session-Id: other", NULL};
@@ -254,11 +250,10 @@ START_TEST(test_export_refuses_unknown_sessions_and_other_media_types)
     answer_free(&json);
     answer_free(&other);
 }
-END_TEST
 
 /* ---- Limits, each with a daemon of its own --------------------------------------------------- */
 
-START_TEST(test_state_beyond_max_state_bytes_or_cache_bytes_is_refused)
+TEST(state_beyond_max_state_bytes_or_cache_bytes_is_refused)
 {
     struct daemon small;
     struct client own;
@@ -292,7 +287,6 @@ START_TEST(test_state_beyond_max_state_bytes_or_cache_bytes_is_refused)
     client_close(&own);
     daemon_stop(&small);
 }
-END_TEST
 
 /* A layer of which 64 tokens take 4 MiB. */
 #define TALL(bytes)                                                                     \
@@ -314,7 +308,7 @@ static struct answer tall_file(void)
     return export_of(&client, "a");
 }
 
-START_TEST(test_import_is_refused_without_memory_in_flight)
+TEST(import_is_refused_without_memory_in_flight)
 {
     serve_end();
     serve(TALL("6MiB"));
@@ -328,7 +322,6 @@ START_TEST(test_import_is_refused_without_memory_in_flight)
     answer_free(&made);
     answer_free(&file);
 }
-END_TEST
 
 /* ---- Beside steps ---------------------------------------------------------------------------- */
 
@@ -353,7 +346,7 @@ static void *export_often(void *count)
     return NULL;
 }
 
-START_TEST(test_exports_beside_steps_are_consistent)
+TEST(exports_beside_steps_are_consistent)
 {
     pthread_t thread;
     size_t exports = 0;
@@ -371,22 +364,5 @@ START_TEST(test_exports_beside_steps_are_consistent)
     free(a);
     free(b);
 }
-END_TEST
 
-Suite *suite_state(void)
-{
-    Suite *suite = suite_create("state");
-    TCase *tests = suite_cases(suite, "state", set_up, serve_end, 240);
-    tcase_add_test(tests,
-                   test_imported_session_continues_as_the_exported_one_in_another_daemon_too);
-    tcase_add_test(tests, test_export_of_an_import_is_the_same_file_but_for_epoch_and_checksum);
-    tcase_add_test(tests, test_every_prefix_of_a_state_is_refused_without_a_trace);
-    tcase_add_test(tests, test_flipped_bits_of_a_state_are_refused_without_a_trace);
-    tcase_add_test(tests, test_import_names_what_it_refuses);
-    tcase_add_test(tests, test_import_accepts_a_body_without_a_type);
-    tcase_add_test(tests, test_export_refuses_unknown_sessions_and_other_media_types);
-    tcase_add_test(tests, test_state_beyond_max_state_bytes_or_cache_bytes_is_refused);
-    tcase_add_test(tests, test_import_is_refused_without_memory_in_flight);
-    tcase_add_test(tests, test_exports_beside_steps_are_consistent);
-    return suite;
-}
+SUITE(state)

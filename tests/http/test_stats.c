@@ -96,7 +96,7 @@ static void expect_numbers(const char *what, const json_t *got, const struct sta
         {"first", want->first},     {"local", want->local},
         {"largest", want->largest}, {"rows", (double)rows},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         double x = member(got, numbers[i].name);
         ck_assert_msg(fabs(x - numbers[i].want) <= 1e-5, "%s: %s is %.9g, expected %.9g", what,
                       numbers[i].name, x, numbers[i].want);
@@ -138,7 +138,9 @@ static void add_heads(struct text *body, size_t heads, size_t from, size_t n)
     text_floats(body, bias, 9, SHAPE(1, heads, n, keys));
 }
 
-START_TEST(test_heads_made_by_hand_are_named_and_measured)
+CASE(stats, set_up, serve_end, 0)
+
+TEST(heads_made_by_hand_are_named_and_measured)
 {
     static float zeros[HEADS * 16];
     struct text body = {0};
@@ -156,11 +158,10 @@ START_TEST(test_heads_made_by_hand_are_named_and_measured)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
 /* The same heads, made by queries and keys: key s is the unit vector s, and query t points at the
  * keys that it attends to. */
-START_TEST(test_heads_made_of_queries_and_keys_are_named_and_measured)
+TEST(heads_made_of_queries_and_keys_are_named_and_measured)
 {
     static float query[HEADS * 16 * 16], key[16 * 16];
     struct text body = {0};
@@ -183,7 +184,6 @@ START_TEST(test_heads_made_of_queries_and_keys_are_named_and_measured)
     answer_free(&answer);
     text_free(&body);
 }
-END_TEST
 
 /* POSTs an /attend of ten rows for a layer of `tiny`. */
 static struct answer post_layer(const char *extra)
@@ -199,7 +199,7 @@ static struct answer post_layer(const char *extra)
     return answer;
 }
 
-START_TEST(test_heads_have_one_name_through_layer_prefill_and_decode)
+TEST(heads_have_one_name_through_layer_prefill_and_decode)
 {
     struct text self = {0}, prefill = {0}, step = {0};
     add_heads(&self, TINY_HEADS, 0, 10);
@@ -221,7 +221,6 @@ START_TEST(test_heads_have_one_name_through_layer_prefill_and_decode)
     text_free(&prefill);
     text_free(&step);
 }
-END_TEST
 
 /* ---- Every form against its own weights ------------------------------------------------------ */
 
@@ -253,7 +252,7 @@ static const json_t *stats_of(const json_t *list, const struct form *f, size_t b
     return json_array_get(f->batch > 0 ? json_array_get(list, b) : list, h);
 }
 
-START_TEST(test_head_stats_are_those_of_the_weights_in_every_form)
+TEST_EACH(head_stats_are_those_of_the_weights_in_every_form, FORM_COUNT)
 {
     const struct form *f = &forms[_i];
     size_t batch = f->batch > 0 ? f->batch : 1;
@@ -273,7 +272,6 @@ START_TEST(test_head_stats_are_those_of_the_weights_in_every_form)
     free(weights);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Targets and groups ---------------------------------------------------------------------- */
 
@@ -346,7 +344,7 @@ static void expect_answers(const char *what, const json_t *got, const struct ans
     }
 }
 
-START_TEST(test_targets_and_groups_are_those_of_the_weights_in_every_form)
+TEST_EACH(targets_and_groups_are_those_of_the_weights_in_every_form, FORM_COUNT)
 {
     const struct form *f = &forms[_i];
     size_t batch = f->batch > 0 ? f->batch : 1;
@@ -366,10 +364,9 @@ START_TEST(test_targets_and_groups_are_those_of_the_weights_in_every_form)
     answer_free(&answer);
     text_free(&extra);
 }
-END_TEST
 
 /* One row of targets serves all sequences of a batch; selected heads keep their own answers. */
-START_TEST(test_targets_broadcast_and_selected_heads_keep_their_answers)
+TEST(targets_broadcast_and_selected_heads_keep_their_answers)
 {
     struct answer whole = form_expect(&client, FORM_BATCH,
                                       ",\"outputs\":[\"head_stats\"]" GROUPS
@@ -386,9 +383,8 @@ START_TEST(test_targets_broadcast_and_selected_heads_keep_their_answers)
     answer_free(&whole);
     answer_free(&part);
 }
-END_TEST
 
-START_TEST(test_targets_and_groups_that_name_no_key_are_refused)
+TEST_EACH(targets_and_groups_that_name_no_key_are_refused, FORM_COUNT)
 {
     static const struct {
         const char *member;
@@ -413,7 +409,7 @@ START_TEST(test_targets_and_groups_that_name_no_key_are_refused)
         {"\"target_groups\":[[0]],\"target_groups\":[[0]]", 400, "duplicate_field"},
     };
     struct text extra = {0};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         extra.length = 0;
         text_add(&extra, ",\"outputs\":[\"head_stats\"],%s", cases[i].member);
         form_refuse(&client, _i, extra.data, cases[i].status, cases[i].code);
@@ -426,7 +422,6 @@ START_TEST(test_targets_and_groups_that_name_no_key_are_refused)
     form_refuse(&client, _i, extra.data, 422, "number_out_of_range");
     text_free(&extra);
 }
-END_TEST
 
 /* ---- Ablation -------------------------------------------------------------------------------- */
 
@@ -455,7 +450,7 @@ static float *output_without(int i, size_t h, size_t batch, size_t width)
     return output;
 }
 
-START_TEST(test_ablation_is_the_change_of_the_output_without_a_head_in_every_form)
+TEST_EACH(ablation_is_the_change_of_the_output_without_a_head_in_every_form, FORM_COUNT)
 {
     const struct form *f = &forms[_i];
     size_t batch = f->batch > 0 ? f->batch : 1, width = _i == FORM_CROSS ? PLAIN : TINY;
@@ -481,11 +476,10 @@ START_TEST(test_ablation_is_the_change_of_the_output_without_a_head_in_every_for
     free(whole);
     answer_free(&answer);
 }
-END_TEST
 
 /* ---- Rows and heads -------------------------------------------------------------------------- */
 
-START_TEST(test_rows_that_see_nothing_are_not_counted)
+TEST(rows_that_see_nothing_are_not_counted)
 {
     struct answer answer = form_expect(
         &client, FORM_DECODE,
@@ -501,9 +495,8 @@ START_TEST(test_rows_that_see_nothing_are_not_counted)
     ck_assert_str_eq(json_string_value(json_object_get(head, "pattern")), "global");
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_heads_select_statistics_in_their_order)
+TEST(heads_select_statistics_in_their_order)
 {
     struct answer all = form_expect(&client, FORM_BATCH, ",\"outputs\":[\"head_stats\"]");
     struct answer two =
@@ -521,25 +514,5 @@ START_TEST(test_heads_select_statistics_in_their_order)
     answer_free(&all);
     answer_free(&two);
 }
-END_TEST
 
-Suite *suite_stats(void)
-{
-    Suite *suite = suite_create("stats");
-    TCase *stats = suite_cases(suite, "stats", set_up, serve_end, 0);
-    tcase_add_test(stats, test_heads_made_by_hand_are_named_and_measured);
-    tcase_add_test(stats, test_heads_made_of_queries_and_keys_are_named_and_measured);
-    tcase_add_test(stats, test_heads_have_one_name_through_layer_prefill_and_decode);
-    tcase_add_loop_test(stats, test_head_stats_are_those_of_the_weights_in_every_form, 0,
-                        FORM_COUNT);
-    tcase_add_loop_test(stats, test_targets_and_groups_are_those_of_the_weights_in_every_form, 0,
-                        FORM_COUNT);
-    tcase_add_test(stats, test_targets_broadcast_and_selected_heads_keep_their_answers);
-    tcase_add_loop_test(stats, test_targets_and_groups_that_name_no_key_are_refused, 0, FORM_COUNT);
-    tcase_add_loop_test(stats,
-                        test_ablation_is_the_change_of_the_output_without_a_head_in_every_form, 0,
-                        FORM_COUNT);
-    tcase_add_test(stats, test_rows_that_see_nothing_are_not_counted);
-    tcase_add_test(stats, test_heads_select_statistics_in_their_order);
-    return suite;
-}
+SUITE(stats)

@@ -84,7 +84,9 @@ static void expect_next(struct raw *raw, unsigned status)
 
 /* ---- As over HTTP ---------------------------------------------------------------------------- */
 
-START_TEST(test_url_is_https_and_clients_can_check_the_certificate)
+CASE(same, begin, end, 0)
+
+TEST(url_is_https_and_clients_can_check_the_certificate)
 {
     struct answer answer;
     ck_assert_int_eq(strncmp(served.url, "https://", 8), 0);
@@ -98,10 +100,9 @@ START_TEST(test_url_is_https_and_clients_can_check_the_certificate)
     answer_free(&answer);
     served.trusted = certificate;
 }
-END_TEST
 
 /* Steps, prefills and states, in both forms, have the bits that they have over HTTP. */
-START_TEST(test_answers_have_the_bits_of_http)
+TEST(answers_have_the_bits_of_http)
 {
     static const char body[] = "{\"model\":\"plain\",\"hidden_states\":[[1,2,3,4,5,6,7,8],"
                                "[8,7,6,5,4,3,2,1]],\"outputs\":[\"output\",\"lse\"]}";
@@ -138,7 +139,6 @@ START_TEST(test_answers_have_the_bits_of_http)
     client_close(&plain);
     daemon_stop(&other);
 }
-END_TEST
 
 /* A body of `rows` rows for the model plain. */
 static void add_rows(struct text *body, size_t rows)
@@ -160,7 +160,7 @@ static void add_head(struct text *out, const char *path, size_t length, const ch
 }
 
 /* A record of 16 KiB does not fit libmicrohttpd's buffer whole. */
-START_TEST(test_large_bodies_and_replies_arrive_whole_however_they_are_split)
+TEST(large_bodies_and_replies_arrive_whole_however_they_are_split)
 {
     static const size_t pieces[] = {1 << 20, 16384, 16383, 1000, 7};
     struct text body = {0}, all = {0};
@@ -168,7 +168,7 @@ START_TEST(test_large_bodies_and_replies_arrive_whole_however_they_are_split)
     add_head(&all, "/attend", body.length, "");
     text_bytes(&all, body.data, body.length);
     ck_assert_uint_gt(body.length, 60000);
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+    for (size_t i = 0; i < COUNT(pieces); i++) {
         struct raw raw;
         open_tls(&raw);
         ck_assert(raw_slowly(&raw, all.data, all.length, pieces[i], 0));
@@ -185,9 +185,8 @@ START_TEST(test_large_bodies_and_replies_arrive_whole_however_they_are_split)
     text_free(&all);
     expect_well();
 }
-END_TEST
 
-START_TEST(test_megabytes_go_both_ways)
+TEST(megabytes_go_both_ways)
 {
     struct text body = {0};
     struct answer answer;
@@ -206,9 +205,8 @@ START_TEST(test_megabytes_go_both_ways)
     }
     text_free(&body);
 }
-END_TEST
 
-START_TEST(test_requests_in_one_record_are_answered_in_order)
+TEST(requests_in_one_record_are_answered_in_order)
 {
     struct raw raw;
     struct text all = {0};
@@ -228,10 +226,9 @@ START_TEST(test_requests_in_one_record_are_answered_in_order)
     raw_close(&raw);
     text_free(&all);
 }
-END_TEST
 
 /* libmicrohttpd takes 128 events from one epoll_wait. */
-START_TEST(test_many_connections_at_once_are_all_answered)
+TEST(many_connections_at_once_are_all_answered)
 {
     enum { MANY = 160 };
     static struct raw raws[MANY];
@@ -250,9 +247,8 @@ START_TEST(test_many_connections_at_once_are_all_answered)
         raw_close(&raws[i]);
     expect_well();
 }
-END_TEST
 
-START_TEST(test_chunked_bodies_and_100_continue_work)
+TEST(chunked_bodies_and_100_continue_work)
 {
     struct raw raw;
     open_tls(&raw);
@@ -264,9 +260,8 @@ START_TEST(test_chunked_bodies_and_100_continue_work)
     expect_next(&raw, 201);
     raw_close(&raw);
 }
-END_TEST
 
-START_TEST(test_keys_are_asked_for)
+TEST(keys_are_asked_for)
 {
     struct raw raw;
     open_tls(&raw);
@@ -280,11 +275,10 @@ START_TEST(test_keys_are_asked_for)
     expect_next(&raw, 200);
     raw_close(&raw);
 }
-END_TEST
 
 /* ---- Refusals, which attnd writes to the session itself -------------------------------------- */
 
-START_TEST(test_late_body_is_answered_408_within_tls)
+TEST(late_body_is_answered_408_within_tls)
 {
     struct raw raw;
     struct text head = {0};
@@ -299,9 +293,8 @@ START_TEST(test_late_body_is_answered_408_within_tls)
     text_free(&head);
     expect_well();
 }
-END_TEST
 
-START_TEST(test_late_head_is_answered_408_or_closed)
+TEST(late_head_is_answered_408_or_closed)
 {
     struct raw raw;
     open_tls(&raw);
@@ -310,10 +303,9 @@ START_TEST(test_late_head_is_answered_408_or_closed)
     raw_close(&raw);
     expect_well();
 }
-END_TEST
 
 /* The length is declared: the answer does not wait for the body, and the body does not undo it. */
-START_TEST(test_body_that_is_too_large_is_answered_413_though_it_is_sent)
+TEST(body_that_is_too_large_is_answered_413_though_it_is_sent)
 {
     static char bytes[300000];
     struct raw raw;
@@ -327,10 +319,9 @@ START_TEST(test_body_that_is_too_large_is_answered_413_though_it_is_sent)
     text_free(&head);
     expect_well();
 }
-END_TEST
 
 /* The chunks pass max_body_bytes, and then the number of bytes that are discarded. */
-START_TEST(test_chunks_without_end_are_answered_413)
+TEST(chunks_without_end_are_answered_413)
 {
     static char chunk[65536 + 9];
     struct raw raw;
@@ -348,7 +339,6 @@ START_TEST(test_chunks_without_end_are_answered_413)
     raw_close(&raw);
     expect_well();
 }
-END_TEST
 
 /* ---- Peers that break TLS -------------------------------------------------------------------- */
 
@@ -395,17 +385,16 @@ static size_t record_hello(char *out, size_t most)
     return (size_t)got;
 }
 
-START_TEST(test_handshake_that_stops_is_closed_in_time)
+TEST(handshake_that_stops_is_closed_in_time)
 {
     char hello[4096];
     size_t length = record_hello(hello, sizeof hello);
     const size_t stops[] = {0, 6, length - 1, length};
-    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+    for (size_t i = 0; i < COUNT(stops); i++)
         expect_closed(hello, stops[i]);
 }
-END_TEST
 
-START_TEST(test_bytes_that_are_no_tls_are_closed_without_an_answer)
+TEST(bytes_that_are_no_tls_are_closed_without_an_answer)
 {
     static const char zeros[64], ssl2[] = "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10";
     static const char huge[] = "\x16\x03\x01\xff\xff\x01\x00\xff\xfb";
@@ -413,16 +402,15 @@ START_TEST(test_bytes_that_are_no_tls_are_closed_without_an_answer)
     expect_closed(ssl2, sizeof ssl2 - 1);
     expect_closed(huge, sizeof huge - 1);
 }
-END_TEST
 
-START_TEST(test_plain_http_is_told_to_ask_https)
+TEST(plain_http_is_told_to_ask_https)
 {
     char large[20000];
     const char *const requests[] = {LIVEZ, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", large};
     memset(large, 'x', sizeof large - 1);
     memcpy(large, "POST /attend", 12);
     large[sizeof large - 1] = '\0';
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+    for (size_t i = 0; i < COUNT(requests); i++) {
         struct raw raw;
         raw_open(&raw, HOST, served.port);
         raw_send(&raw, requests[i], strlen(requests[i]));
@@ -435,9 +423,8 @@ START_TEST(test_plain_http_is_told_to_ask_https)
         expect_well();
     }
 }
-END_TEST
 
-START_TEST(test_reset_in_the_handshake_leaves_nothing)
+TEST(reset_in_the_handshake_leaves_nothing)
 {
     char hello[4096];
     size_t length = record_hello(hello, sizeof hello);
@@ -449,10 +436,9 @@ START_TEST(test_reset_in_the_handshake_leaves_nothing)
     }
     expect_well();
 }
-END_TEST
 
 /* Half a step, and then bytes that are no record, the end without a close alert, or a reset. */
-START_TEST(test_tls_that_breaks_within_a_body_computes_nothing)
+TEST(tls_that_breaks_within_a_body_computes_nothing)
 {
     struct text all = {0};
     call_create(&client, "a", "");
@@ -486,10 +472,9 @@ START_TEST(test_tls_that_breaks_within_a_body_computes_nothing)
     }
     text_free(&all);
 }
-END_TEST
 
 /* TLS lets one side end alone: a client that has sent everything may still wait for the answer. */
-START_TEST(test_client_that_ends_its_side_after_the_request_is_answered)
+TEST(client_that_ends_its_side_after_the_request_is_answered)
 {
     struct text body = {0}, all = {0};
     add_rows(&body, 3000);
@@ -507,9 +492,8 @@ START_TEST(test_client_that_ends_its_side_after_the_request_is_answered)
     text_free(&all);
     expect_well();
 }
-END_TEST
 
-START_TEST(test_versions_before_1_2_and_weak_ciphers_are_refused)
+TEST(versions_before_1_2_and_weak_ciphers_are_refused)
 {
     static const struct {
         const char *priorities;
@@ -523,7 +507,7 @@ START_TEST(test_versions_before_1_2_and_weak_ciphers_are_refused)
         {"NORMAL:-VERS-ALL:+VERS-TLS1.2:-KX-ALL:+RSA", false},
         {"NORMAL:-VERS-ALL:+VERS-TLS1.2:-CIPHER-ALL:+AES-256-GCM", true},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct raw raw;
         bool taken = raw_open_tls(&raw, HOST, served.port, cases[i].priorities);
         ck_assert_msg(taken == cases[i].taken, "%s", cases[i].priorities);
@@ -531,10 +515,9 @@ START_TEST(test_versions_before_1_2_and_weak_ciphers_are_refused)
     }
     expect_well();
 }
-END_TEST
 
 /* A new key exchange within a connection costs attnd more than the peer. */
-START_TEST(test_renegotiation_ends_the_connection)
+TEST(renegotiation_ends_the_connection)
 {
     struct raw raw;
     ck_assert(raw_open_tls(&raw, HOST, served.port, "NORMAL:-VERS-ALL:+VERS-TLS1.2"));
@@ -544,7 +527,6 @@ START_TEST(test_renegotiation_ends_the_connection)
     raw_close(&raw);
     expect_well();
 }
-END_TEST
 
 /* ---- Starting -------------------------------------------------------------------------------- */
 
@@ -571,7 +553,44 @@ static void expect_start(const char *cert, const char *of, int status, const cha
     config_remove(directory);
 }
 
-START_TEST(test_files_that_are_no_pair_fail_the_check_and_the_start)
+/* The bytes of the term `connections` in what --check prints. */
+static unsigned long connection_bytes(const char *out)
+{
+    const char *line = strstr(out, "\n  connections ");
+    ck_assert_ptr_nonnull(line);
+    return strtoul(line + strlen("\n  connections "), NULL, 10);
+}
+
+static int ask_health(const struct daemon *daemon, bool tls, const char *words)
+{
+    char port[32], *out, *err;
+    snprintf(port, sizeof port, "--port=%u", daemon->port);
+    const char *const arguments[] = {
+        "--health-check", port, tls ? "--tls-cert" : NULL, certificate, "--tls-key", key, NULL};
+    int status = process_run(&out, &err, arguments, NULL);
+    ck_assert_msg(strstr(err, words) != NULL, "%s", err);
+    free(out);
+    free(err);
+    return status;
+}
+
+TEST(health_check_speaks_tls_where_the_daemon_does)
+{
+    struct daemon plain;
+    double start_s;
+    daemon_start(&plain, CONFIG_SMALL("\"header_timeout_ms\":60000,"), NULL, NULL);
+    ck_assert_int_eq(ask_health(&served, true, ""), 0);
+    ck_assert_int_eq(ask_health(&served, false, "attnd: http://"), 1);
+    ck_assert_int_eq(ask_health(&plain, false, ""), 0);
+    start_s = clock_s();
+    ck_assert_int_eq(ask_health(&plain, true, "attnd: https://"), 1);
+    ck_assert(clock_s() - start_s < 30);
+    daemon_stop(&plain);
+}
+
+CASE(starts, make_files, remove_files, 0)
+
+TEST(files_that_are_no_pair_fail_the_check_and_the_start)
 {
     char other[SECRET_PATH], other_key[SECRET_PATH], chain[SECRET_PATH];
     certificate_make(other, other_key);
@@ -594,17 +613,8 @@ START_TEST(test_files_that_are_no_pair_fail_the_check_and_the_start)
     unlink(other);
     unlink(other_key);
 }
-END_TEST
 
-/* The bytes of the term `connections` in what --check prints. */
-static unsigned long connection_bytes(const char *out)
-{
-    const char *line = strstr(out, "\n  connections ");
-    ck_assert_ptr_nonnull(line);
-    return strtoul(line + strlen("\n  connections "), NULL, 10);
-}
-
-START_TEST(test_check_says_when_the_certificate_ends)
+TEST(check_says_when_the_certificate_ends)
 {
     char *out, *err, *plain, day[32], line[64];
     const char *const without[] = {"--check", NULL};
@@ -622,64 +632,5 @@ START_TEST(test_check_says_when_the_certificate_ends)
     free(plain);
     free(err);
 }
-END_TEST
 
-static int ask_health(const struct daemon *daemon, bool tls, const char *words)
-{
-    char port[32], *out, *err;
-    snprintf(port, sizeof port, "--port=%u", daemon->port);
-    const char *const arguments[] = {
-        "--health-check", port, tls ? "--tls-cert" : NULL, certificate, "--tls-key", key, NULL};
-    int status = process_run(&out, &err, arguments, NULL);
-    ck_assert_msg(strstr(err, words) != NULL, "%s", err);
-    free(out);
-    free(err);
-    return status;
-}
-
-START_TEST(test_health_check_speaks_tls_where_the_daemon_does)
-{
-    struct daemon plain;
-    double start_s;
-    daemon_start(&plain, CONFIG_SMALL("\"header_timeout_ms\":60000,"), NULL, NULL);
-    ck_assert_int_eq(ask_health(&served, true, ""), 0);
-    ck_assert_int_eq(ask_health(&served, false, "attnd: http://"), 1);
-    ck_assert_int_eq(ask_health(&plain, false, ""), 0);
-    start_s = clock_s();
-    ck_assert_int_eq(ask_health(&plain, true, "attnd: https://"), 1);
-    ck_assert(clock_s() - start_s < 30);
-    daemon_stop(&plain);
-}
-END_TEST
-
-Suite *suite_tls(void)
-{
-    Suite *suite = suite_create("tls");
-    TCase *same = suite_cases(suite, "same", begin, end, 0);
-    TCase *broken = suite_cases(suite, "broken", begin, end, 0);
-    TCase *starts = suite_cases(suite, "starts", make_files, remove_files, 0);
-    tcase_add_test(same, test_url_is_https_and_clients_can_check_the_certificate);
-    tcase_add_test(same, test_answers_have_the_bits_of_http);
-    tcase_add_test(same, test_large_bodies_and_replies_arrive_whole_however_they_are_split);
-    tcase_add_test(same, test_megabytes_go_both_ways);
-    tcase_add_test(same, test_requests_in_one_record_are_answered_in_order);
-    tcase_add_test(same, test_many_connections_at_once_are_all_answered);
-    tcase_add_test(same, test_chunked_bodies_and_100_continue_work);
-    tcase_add_test(same, test_keys_are_asked_for);
-    tcase_add_test(same, test_health_check_speaks_tls_where_the_daemon_does);
-    tcase_add_test(broken, test_late_body_is_answered_408_within_tls);
-    tcase_add_test(broken, test_late_head_is_answered_408_or_closed);
-    tcase_add_test(broken, test_body_that_is_too_large_is_answered_413_though_it_is_sent);
-    tcase_add_test(broken, test_chunks_without_end_are_answered_413);
-    tcase_add_test(broken, test_handshake_that_stops_is_closed_in_time);
-    tcase_add_test(broken, test_bytes_that_are_no_tls_are_closed_without_an_answer);
-    tcase_add_test(broken, test_plain_http_is_told_to_ask_https);
-    tcase_add_test(broken, test_reset_in_the_handshake_leaves_nothing);
-    tcase_add_test(broken, test_tls_that_breaks_within_a_body_computes_nothing);
-    tcase_add_test(broken, test_client_that_ends_its_side_after_the_request_is_answered);
-    tcase_add_test(broken, test_versions_before_1_2_and_weak_ciphers_are_refused);
-    tcase_add_test(broken, test_renegotiation_ends_the_connection);
-    tcase_add_test(starts, test_files_that_are_no_pair_fail_the_check_and_the_start);
-    tcase_add_test(starts, test_check_says_when_the_certificate_ends);
-    return suite;
-}
+SUITE(tls)

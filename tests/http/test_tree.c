@@ -25,7 +25,7 @@ static const size_t paths[][DEPTHS] = {{0, 1, 3}, {0, 1, 4}, {0, 2, 5}};
  * fused weights. */
 static const char *const models[] = {"mistral", "bloom", "bloom_6", "gpt_oss",   "gemma2",
                                      "qwen3",   "phi3",  "opt",     "llama_yarn"};
-#define MODELS (sizeof models / sizeof models[0])
+#define MODELS COUNT(models)
 
 static void set_up(void)
 {
@@ -128,14 +128,16 @@ static size_t length_of(const char *model) { return call_length(&client, model, 
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-START_TEST(test_a_tree_gets_what_its_paths_get_and_keeps_nothing)
+CASE(tree, set_up, serve_end, 0)
+
+TEST_EACH(a_tree_gets_what_its_paths_get_and_keeps_nothing, (int)MODELS)
 {
     static const char *const modifiers[] = {"", ",\"sliding_window\":3", ",\"sliding_window\":1",
                                             ",\"sliding_window\":[-1,-1],\"softcap\":0",
                                             ",\"softcap\":1.5,\"scale\":0.7"};
     const char *model = models[_i];
     begin(model);
-    for (size_t i = 0; i < sizeof modifiers / sizeof modifiers[0]; i++) {
+    for (size_t i = 0; i < COUNT(modifiers); i++) {
         struct text extra = {0};
         add_tree(&extra, CACHED, 2, ",\"commit\":false");
         text_add(&extra, "%s", modifiers[i]);
@@ -147,9 +149,8 @@ START_TEST(test_a_tree_gets_what_its_paths_get_and_keeps_nothing)
         text_free(&extra);
     }
 }
-END_TEST
 
-START_TEST(test_the_accepted_path_is_kept_as_if_nothing_had_been_tried)
+TEST_EACH(the_accepted_path_is_kept_as_if_nothing_had_been_tried, (int)MODELS)
 {
     const char *model = models[_i];
     struct text extra = {0};
@@ -168,9 +169,8 @@ START_TEST(test_the_accepted_path_is_kept_as_if_nothing_had_been_tried)
     answer_free(&kept);
     text_free(&extra);
 }
-END_TEST
 
-START_TEST(test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensions)
+TEST(a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensions)
 {
     const char *model = models[0];
     struct text two = {0}, three = {0}, four = {0};
@@ -193,7 +193,6 @@ START_TEST(test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensio
     text_free(&three);
     text_free(&four);
 }
-END_TEST
 
 /* Adds the tree's mask over all keys: every row attends to every cached key, and to the tree's as
  * in the mask among the new rows. */
@@ -213,7 +212,7 @@ static void add_whole_mask(struct text *extra)
     text_integers(extra, positions, SHAPE(NODES));
 }
 
-START_TEST(test_a_tree_can_be_kept_and_said_over_all_keys)
+TEST(a_tree_can_be_kept_and_said_over_all_keys)
 {
     const char *model = "qwen3"; /* no window and no position bias */
     struct text whole = {0}, tree = {0};
@@ -234,11 +233,10 @@ START_TEST(test_a_tree_can_be_kept_and_said_over_all_keys)
     text_free(&whole);
     text_free(&tree);
 }
-END_TEST
 
 /* With nothing cached, a mask among the new rows is as wide as all keys and an ordinary one, as
  * without a session: windows and position biases go by slots. */
-START_TEST(test_the_mask_of_a_first_step_is_an_ordinary_one)
+TEST_EACH(the_mask_of_a_first_step_is_an_ordinary_one, (int)MODELS)
 {
     const char *model = models[_i];
     struct text first = {0}, alone = {0};
@@ -257,7 +255,6 @@ START_TEST(test_the_mask_of_a_first_step_is_an_ordinary_one)
     text_free(&alone);
     text_free(&first);
 }
-END_TEST
 
 /* ---- Many at a time -------------------------------------------------------------------------- */
 
@@ -295,8 +292,10 @@ static void fork_sessions(void)
     }
 }
 
+CASE(many, NULL, NULL, 60)
+
 /* The positions of all forks together would pass the memory that a call may take. */
-START_TEST(test_trees_over_many_forks_of_a_long_session_leave_memory_for_each_other)
+TEST(trees_over_many_forks_of_a_long_session_leave_memory_for_each_other)
 {
     struct text body = {0};
     serve(MANY_CONFIG);
@@ -317,20 +316,5 @@ START_TEST(test_trees_over_many_forks_of_a_long_session_leave_memory_for_each_ot
     text_free(&body);
     serve_end();
 }
-END_TEST
 
-Suite *suite_tree(void)
-{
-    Suite *suite = suite_create("tree");
-    TCase *tree = suite_cases(suite, "tree", set_up, serve_end, 0);
-    tcase_add_loop_test(tree, test_a_tree_gets_what_its_paths_get_and_keeps_nothing, 0,
-                        (int)MODELS);
-    tcase_add_loop_test(tree, test_the_accepted_path_is_kept_as_if_nothing_had_been_tried, 0,
-                        (int)MODELS);
-    tcase_add_test(tree, test_a_tree_is_the_same_through_prefill_and_item_and_in_more_dimensions);
-    tcase_add_test(tree, test_a_tree_can_be_kept_and_said_over_all_keys);
-    tcase_add_loop_test(tree, test_the_mask_of_a_first_step_is_an_ordinary_one, 0, (int)MODELS);
-    TCase *many = suite_cases(suite, "many", NULL, NULL, 60);
-    tcase_add_test(many, test_trees_over_many_forks_of_a_long_session_leave_memory_for_each_other);
-    return suite;
-}
+SUITE(tree)

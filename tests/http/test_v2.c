@@ -80,7 +80,9 @@ static bool is_replayed(const struct answer *answer)
 #define NEXT "\"sequence_id\":7,\"sequence_start\":false,\"sequence_end\":false,"
 #define END "\"sequence_id\":7,\"sequence_start\":false,\"sequence_end\":true,"
 
-START_TEST(test_a_start_is_repeatable_by_id_and_position_alone)
+CASE(v2, serve_small, serve_end, 0)
+
+TEST(a_start_is_repeatable_by_id_and_position_alone)
 {
     struct answer first = infer(1, 2, "\"id\":\"a\",", START "\"position\":0,");
     struct answer again = infer(1, 2, "\"id\":\"a\",", START "\"position\":0,");
@@ -99,9 +101,8 @@ START_TEST(test_a_start_is_repeatable_by_id_and_position_alone)
     answer_free(&first);
     answer_free(&again);
 }
-END_TEST
 
-START_TEST(test_the_id_of_a_start_is_of_its_own_sequence)
+TEST(the_id_of_a_start_is_of_its_own_sequence)
 {
     expect_infer(infer(1, 1, "\"id\":\"1\",", START "\"position\":0,"), 200, NULL);
     expect_infer(infer(1, 1, "\"id\":\"1\",",
@@ -109,9 +110,8 @@ START_TEST(test_the_id_of_a_start_is_of_its_own_sequence)
                  200, NULL);
     ck_assert(call_metric(&client, "attnd_sessions_created_total") == 2);
 }
-END_TEST
 
-START_TEST(test_an_end_deletes_the_session_after_its_step_and_only_then)
+TEST(an_end_deletes_the_session_after_its_step_and_only_then)
 {
     expect_infer(infer(1, 2, "", START), 200, NULL);
     expect_infer(infer(2, 1, "", END "\"position\":9,"), 409, "position_gap");
@@ -128,18 +128,16 @@ START_TEST(test_an_end_deletes_the_session_after_its_step_and_only_then)
     ck_assert_int_eq(call_status(&client, "7"), 404);
     ck_assert(call_metric(&client, "attnd_sessions") == 0);
 }
-END_TEST
 
-START_TEST(test_a_start_that_fails_leaves_no_session)
+TEST(a_start_that_fails_leaves_no_session)
 {
     expect_infer(infer(1, 2, "\"id\":\"a\",", START "\"position\":5,"), 409, "position_gap");
     ck_assert_int_eq(call_status(&client, "7"), 404);
     expect_infer(infer(1, 2, "\"id\":\"a\",", START "\"position\":0,"), 200, NULL);
 }
-END_TEST
 
 /* A sequence is the session of its decimal text, and of its model. */
-START_TEST(test_integers_and_texts_name_one_sequence)
+TEST(integers_and_texts_name_one_sequence)
 {
     expect_infer(infer(1, 1, "", "\"sequence_id\":18446744073709551615,\"sequence_start\":true,"),
                  200, NULL);
@@ -156,7 +154,6 @@ START_TEST(test_integers_and_texts_name_one_sequence)
     expect_infer(infer(1, 1, "", "\"sequence_id\":\"0\",\"sequence_start\":true,"), 200, NULL);
     ck_assert_uint_eq(call_length(&client, "0", 0), 1);
 }
-END_TEST
 
 /* ---- In a journal ---------------------------------------------------------------------------- */
 
@@ -175,23 +172,6 @@ static void end_journal(void)
     serve_end();
     scratch_remove(directory);
 }
-
-START_TEST(test_starts_and_ends_outlive_a_kill)
-{
-    expect_infer(infer(1, 2, "\"id\":\"a\",", START "\"position\":0,"), 200, NULL);
-    serve_kill();
-    start_journal();
-    struct answer again = infer(1, 2, "\"id\":\"a\",", START "\"position\":0,");
-    ck_assert_msg(again.status == 200 && is_replayed(&again), "%s", again.text);
-    answer_free(&again);
-    expect_infer(infer(1, 2, "\"id\":\"b\",", START "\"position\":0,"), 409, "session_exists");
-    expect_infer(infer(2, 1, "\"id\":\"c\",", END "\"position\":2,"), 200, NULL);
-    serve_kill();
-    start_journal();
-    ck_assert_int_eq(call_status(&client, "7"), 404);
-    ck_assert(call_metric(&client, "attnd_sessions_restored_total") == 0);
-}
-END_TEST
 
 #define ENDERS 8
 #define ENDED 40 /* sequences of each */
@@ -224,7 +204,7 @@ static void *end_many(void *argument)
     return NULL;
 }
 
-START_TEST(test_many_sequences_end_at_once)
+TEST(many_sequences_end_at_once)
 {
     pthread_t threads[ENDERS];
     unsigned numbers[ENDERS];
@@ -238,11 +218,10 @@ START_TEST(test_many_sequences_end_at_once)
     ck_assert(call_metric(&client, "attnd_sessions_deleted_total") == ENDERS * ENDED);
     ck_assert(call_metric(&client, "attnd_queue_depth") == 0);
 }
-END_TEST
 
 /* ---- Timeouts, statistics -------------------------------------------------------------------- */
 
-START_TEST(test_a_timeout_is_a_deadline)
+TEST(a_timeout_is_a_deadline)
 {
     expect_infer(infer(1, 1, "", START "\"timeout\":1,"), 504, "deadline_exceeded");
     ck_assert_int_eq(call_status(&client, "7"), 404);
@@ -253,10 +232,9 @@ START_TEST(test_a_timeout_is_a_deadline)
     expect_infer(infer(1, 1, "", NEXT "\"timeout\":18446744073709551615,"), 200, NULL);
     expect_infer(infer(1, 1, "", NEXT "\"priority\":18446744073709551615,"), 200, NULL);
 }
-END_TEST
 
 /* The body comes when its time has passed already. */
-START_TEST(test_a_timeout_counts_from_the_requests_begin)
+TEST(a_timeout_counts_from_the_requests_begin)
 {
     char head[256];
     struct raw raw;
@@ -277,7 +255,6 @@ START_TEST(test_a_timeout_counts_from_the_requests_begin)
     raw_close(&raw);
     text_free(&body);
 }
-END_TEST
 
 /* A figure of a model's statistics: a member, or the `count` of one of its inference_stats. */
 static json_int_t figure(const char *model, const char *name)
@@ -294,7 +271,7 @@ static json_int_t figure(const char *model, const char *name)
     return count;
 }
 
-START_TEST(test_statistics_count_what_was_computed)
+TEST(statistics_count_what_was_computed)
 {
     for (unsigned i = 0; i < 3; i++)
         expect_infer(infer(i, 2, "", ""), 200, NULL);
@@ -320,10 +297,9 @@ START_TEST(test_statistics_count_what_was_computed)
     ck_assert_int_eq(figure("attention", "inference_count"), 2);
     ck_assert_int_eq(figure("plain", "success"), 0);
 }
-END_TEST
 
 /* An item's layer need not be one of its model when the item is counted. */
-START_TEST(test_items_without_a_layer_are_counted_nowhere)
+TEST(items_without_a_layer_are_counted_nowhere)
 {
     call_create(&client, "here", "");
     struct answer answer = client_post(&client, "/decode",
@@ -334,12 +310,39 @@ START_TEST(test_items_without_a_layer_are_counted_nowhere)
     answer_free(&answer);
     ck_assert_int_eq(figure("tiny", "fail"), 0);
 }
-END_TEST
+
+CASE(journal, begin_journal, end_journal, 0)
+AGAIN(many_sequences_end_at_once, 0, 1)
+
+TEST(starts_and_ends_outlive_a_kill)
+{
+    expect_infer(infer(1, 2, "\"id\":\"a\",", START "\"position\":0,"), 200, NULL);
+    serve_kill();
+    start_journal();
+    struct answer again = infer(1, 2, "\"id\":\"a\",", START "\"position\":0,");
+    ck_assert_msg(again.status == 200 && is_replayed(&again), "%s", again.text);
+    answer_free(&again);
+    expect_infer(infer(1, 2, "\"id\":\"b\",", START "\"position\":0,"), 409, "session_exists");
+    expect_infer(infer(2, 1, "\"id\":\"c\",", END "\"position\":2,"), 200, NULL);
+    serve_kill();
+    start_journal();
+    ck_assert_int_eq(call_status(&client, "7"), 404);
+    ck_assert(call_metric(&client, "attnd_sessions_restored_total") == 0);
+}
 
 /* ---- Codings --------------------------------------------------------------------------------- */
 
+static void serve_deep(void)
+{
+    serve("{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"models\":[{\"name\":"
+          "\"deep\",\"random\":{\"hidden_size\":2,\"num_attention_heads\":1,"
+          "\"num_hidden_layers\":1000,\"seed\":1}}]}");
+}
+
+CASE(deep, serve_deep, serve_end, 0)
+
 /* The lists of a model of many layers are as large as a reply that /attend would compress. */
-START_TEST(test_no_reply_but_that_of_infer_is_coded)
+TEST(no_reply_but_that_of_infer_is_coded)
 {
     static const char *const accept[] = {"Accept-Encoding: gzip, deflate", NULL};
     static const char *const paths[] = {"/v2/models/stats", "/v2/models/deep/config"};
@@ -352,14 +355,6 @@ START_TEST(test_no_reply_but_that_of_infer_is_coded)
         ck_assert(i > 0 || answer.length > 256 << 10);
         answer_free(&answer);
     }
-}
-END_TEST
-
-static void serve_deep(void)
-{
-    serve("{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"models\":[{\"name\":"
-          "\"deep\",\"random\":{\"hidden_size\":2,\"num_attention_heads\":1,"
-          "\"num_hidden_layers\":1000,\"seed\":1}}]}");
 }
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
@@ -379,7 +374,9 @@ static void begin_keys(void)
 #define AS_TWO "Authorization: Bearer " KEY_BOTH
 #define AS_OPS "Authorization: Bearer " KEY_ADMIN
 
-START_TEST(test_keys_hold_and_sequences_belong_to_them)
+CASE(keys, begin_keys, serve_end, 0)
+
+TEST(keys_hold_and_sequences_belong_to_them)
 {
     const char *start = START "\"position\":0,";
     expect_infer(infer(1, 1, "", ""), 401, "unauthorized");
@@ -397,28 +394,5 @@ START_TEST(test_keys_hold_and_sequences_belong_to_them)
     ck_assert_msg(mine.status == 200 && is_replayed(&mine), "%s", mine.text);
     answer_free(&mine);
 }
-END_TEST
 
-Suite *suite_v2(void)
-{
-    Suite *suite = suite_create("v2");
-    TCase *tests = suite_cases(suite, "v2", serve_small, serve_end, 0);
-    tcase_add_test(tests, test_a_start_is_repeatable_by_id_and_position_alone);
-    tcase_add_test(tests, test_the_id_of_a_start_is_of_its_own_sequence);
-    tcase_add_test(tests, test_an_end_deletes_the_session_after_its_step_and_only_then);
-    tcase_add_test(tests, test_a_start_that_fails_leaves_no_session);
-    tcase_add_test(tests, test_integers_and_texts_name_one_sequence);
-    tcase_add_test(tests, test_a_timeout_is_a_deadline);
-    tcase_add_test(tests, test_a_timeout_counts_from_the_requests_begin);
-    tcase_add_test(tests, test_statistics_count_what_was_computed);
-    tcase_add_test(tests, test_items_without_a_layer_are_counted_nowhere);
-    tcase_add_test(tests, test_many_sequences_end_at_once);
-    TCase *journal = suite_cases(suite, "journal", begin_journal, end_journal, 0);
-    tcase_add_test(journal, test_starts_and_ends_outlive_a_kill);
-    tcase_add_test(journal, test_many_sequences_end_at_once);
-    TCase *keys = suite_cases(suite, "keys", begin_keys, serve_end, 0);
-    tcase_add_test(keys, test_keys_hold_and_sequences_belong_to_them);
-    TCase *deep = suite_cases(suite, "deep", serve_deep, serve_end, 0);
-    tcase_add_test(deep, test_no_reply_but_that_of_infer_is_coded);
-    return suite;
-}
+SUITE(v2)

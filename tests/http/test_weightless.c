@@ -158,7 +158,9 @@ static void expect_reference(const struct answer *answer, unsigned seed, size_t 
     reference_free(&want);
 }
 
-START_TEST(test_steps_and_prefills_without_weights_equal_the_reference)
+CASE(sessions, set_up, tear_down, 60)
+
+TEST(steps_and_prefills_without_weights_equal_the_reference)
 {
     static const size_t rows[] = {1, 70, 1, 5, 1};
     static const char *const paths[] = {"/decode", "/attend", "/decode", "/decode", "/attend"};
@@ -174,11 +176,10 @@ START_TEST(test_steps_and_prefills_without_weights_equal_the_reference)
         answer_free(&answer);
     }
 }
-END_TEST
 
 /* ---- Forms ----------------------------------------------------------------------------------- */
 
-START_TEST(test_many_sessions_of_one_request_succeed_or_fail_alone)
+TEST(many_sessions_of_one_request_succeed_or_fail_alone)
 {
     struct text body = {0};
     call_create(&client, "model", "");
@@ -217,9 +218,8 @@ START_TEST(test_many_sessions_of_one_request_succeed_or_fail_alone)
     ck_assert_uint_eq(call_length(&client, "a", 1), 1);
     ck_assert_uint_eq(call_length(&client, "b", 0), 2);
 }
-END_TEST
 
-START_TEST(test_one_row_has_no_dimension_of_tokens)
+TEST(one_row_has_no_dimension_of_tokens)
 {
     static const char body[] =
         "{\"session_id\":\"s\",\"start\":true,\"query\":[[1,0],[0,1],[1,1],[2,0]],"
@@ -232,9 +232,8 @@ START_TEST(test_one_row_has_no_dimension_of_tokens)
     free(got);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_a_sequence_of_v2_is_a_session_without_weights)
+TEST(a_sequence_of_v2_is_a_session_without_weights)
 {
     static const char infer[] =
         "{\"parameters\":{\"sequence_id\":\"v\"%s},\"inputs\":["
@@ -255,11 +254,10 @@ START_TEST(test_a_sequence_of_v2_is_a_session_without_weights)
     }
     ck_assert_int_eq(call_status(&client, "v"), 404);
 }
-END_TEST
 
 /* ---- Retries and state ----------------------------------------------------------------------- */
 
-START_TEST(test_a_retry_is_answered_again_and_other_keys_are_a_conflict)
+TEST(a_retry_is_answered_again_and_other_keys_are_a_conflict)
 {
     expect_step("/decode", "s", 1, 2, ",\"start\":true,\"position\":0");
     struct answer first = step("/decode", "s", 3, 1, ",\"position\":2");
@@ -284,7 +282,6 @@ START_TEST(test_a_retry_is_answered_again_and_other_keys_are_a_conflict)
     answer_free(&first);
     answer_free(&again);
 }
-END_TEST
 
 /* GET of a state, and PUT of it as another session. */
 static void move_state(const char *id, const char *to)
@@ -303,7 +300,7 @@ static void move_state(const char *id, const char *to)
     answer_free(&state);
 }
 
-START_TEST(test_forks_truncation_and_states_keep_the_bits)
+TEST(forks_truncation_and_states_keep_the_bits)
 {
     create("s", SHAPE_FIELDS ",\"kv_dtype\":\"bf16\",\"scale\":0.3,\"sliding_window\":40");
     expect_step("/attend", "s", 1, 70, "");
@@ -315,9 +312,8 @@ START_TEST(test_forks_truncation_and_states_keep_the_bits)
     expect_posted(&client, "/sessions/s/truncate", "{\"length\":70}", 200, NULL);
     expect_same_next("s", "fork");
 }
-END_TEST
 
-START_TEST(test_a_restart_restores_sessions_from_journal_and_snapshot)
+TEST(a_restart_restores_sessions_from_journal_and_snapshot)
 {
     create("journal", SHAPE_FIELDS ",\"softcap\":3,\"num_hidden_layers\":2");
     expect_step("/attend", "journal", 1, 70, "");
@@ -343,7 +339,6 @@ START_TEST(test_a_restart_restores_sessions_from_journal_and_snapshot)
     ck_assert(json_is_true(json_object_get(answer.json, "replayed")));
     answer_free(&answer);
 }
-END_TEST
 
 #define END_FIELDS "\"num_attention_heads\":1,\"head_dim\":4,\"kv_dtype\":"
 
@@ -364,7 +359,7 @@ static char *end_step(const char *id, const char *row, bool commit)
 }
 
 /* Of every kv_dtype, rows at the ends of what is accepted. */
-START_TEST(test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill)
+TEST_EACH(rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill, 4)
 {
     static const char *const dtypes[] = {"\"f32\"", "\"bf16\"", "\"f16\"", "\"int8\""};
     static const char *const ends[] = {"0,-0.0,1e-45,-1e-38",  "65519,-65519,6e-8,1",
@@ -374,7 +369,7 @@ START_TEST(test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill)
     char fields[96];
     snprintf(fields, sizeof fields, END_FIELDS "%s", dtypes[_i]);
     create("s", fields);
-    for (size_t i = 0; i < (narrow ? 2 : sizeof ends / sizeof ends[0]); i++)
+    for (size_t i = 0; i < (narrow ? 2 : COUNT(ends)); i++)
         free(end_step("s", ends[i], true));
     char *bits = end_step("s", "0,0,0,1", false);
     for (int i = 0; i < 3; i++) {
@@ -396,10 +391,9 @@ START_TEST(test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill)
     }
     free(bits);
 }
-END_TEST
 
 /* With fewer shapes than sessions have, from the journal and from files of a snapshot. */
-START_TEST(test_a_restart_with_fewer_shapes_is_refused_and_loses_nothing)
+TEST_EACH(a_restart_with_fewer_shapes_is_refused_and_loses_nothing, 4)
 {
     char own[64], path[96], *out, *err;
     create("a", SHAPE_FIELDS);
@@ -426,7 +420,6 @@ START_TEST(test_a_restart_with_fewer_shapes_is_refused_and_loses_nothing)
     ck_assert_uint_eq(call_length(&client, "a", 0), 0);
     ck_assert_uint_eq(call_length(&client, "b", 0), 3);
 }
-END_TEST
 
 /* ---- Shapes ---------------------------------------------------------------------------------- */
 
@@ -440,7 +433,7 @@ static void expect_create(const char *body, long status, const char *code, const
     answer_free(&answer);
 }
 
-START_TEST(test_shapes_are_bounded_and_freed_with_their_last_session)
+TEST(shapes_are_bounded_and_freed_with_their_last_session)
 {
     static const char body[] = "{\"num_attention_heads\":4,\"head_dim\":8}";
     create("a", SHAPE_FIELDS);
@@ -457,9 +450,8 @@ START_TEST(test_shapes_are_bounded_and_freed_with_their_last_session)
     call_delete(&client, "d");
     ck_assert_double_eq(call_metric(&client, "attnd_weightless_shapes"), 0);
 }
-END_TEST
 
-START_TEST(test_a_session_says_its_shape)
+TEST(a_session_says_its_shape)
 {
     create("s", "\"num_attention_heads\":6,\"num_key_value_heads\":3,\"head_dim\":4,"
                 "\"kv_dtype\":\"int8\",\"softcap\":30,\"sliding_window\":12");
@@ -480,9 +472,8 @@ START_TEST(test_a_session_says_its_shape)
     json_decref(want);
     answer_free(&answer);
 }
-END_TEST
 
-START_TEST(test_shapes_that_cannot_be_are_refused_by_name)
+TEST(shapes_that_cannot_be_are_refused_by_name)
 {
     static const struct {
         const char *body, *code, *param;
@@ -508,13 +499,12 @@ START_TEST(test_shapes_that_cannot_be_are_refused_by_name)
         {"{\"num_attention_heads\":4,\"head_dim\":4,\"sliding_window\":0}", "invalid_value",
          "sliding_window"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         expect_create(cases[i].body, 400, cases[i].code, cases[i].param);
     ck_assert_double_eq(call_metric(&client, "attnd_weightless_shapes"), 0);
 }
-END_TEST
 
-START_TEST(test_rows_of_the_wrong_kind_are_refused)
+TEST(rows_of_the_wrong_kind_are_refused)
 {
     create("s", SHAPE_FIELDS);
     call_create(&client, "model", "");
@@ -538,7 +528,7 @@ START_TEST(test_rows_of_the_wrong_kind_are_refused)
         {"/decode", "{\"session_id\":\"s\",\"query_offset\":0,%s}", 422, "unsupported"},
         {"/attend", "{\"layer\":0,%s}", 400, "invalid_value"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         char body[256];
         snprintf(body, sizeof body, cases[i].body, one);
         expect_posted(&client, cases[i].path, body, cases[i].status, cases[i].code);
@@ -546,25 +536,5 @@ START_TEST(test_rows_of_the_wrong_kind_are_refused)
     ck_assert_int_eq(call_status(&client, "new"), 404);
     ck_assert_uint_eq(call_length(&client, "s", 0), 0);
 }
-END_TEST
 
-Suite *suite_weightless(void)
-{
-    Suite *suite = suite_create("weightless");
-    TCase *tests = suite_cases(suite, "sessions", set_up, tear_down, 60);
-    tcase_add_test(tests, test_steps_and_prefills_without_weights_equal_the_reference);
-    tcase_add_test(tests, test_many_sessions_of_one_request_succeed_or_fail_alone);
-    tcase_add_test(tests, test_one_row_has_no_dimension_of_tokens);
-    tcase_add_test(tests, test_a_sequence_of_v2_is_a_session_without_weights);
-    tcase_add_test(tests, test_a_retry_is_answered_again_and_other_keys_are_a_conflict);
-    tcase_add_test(tests, test_forks_truncation_and_states_keep_the_bits);
-    tcase_add_test(tests, test_a_restart_restores_sessions_from_journal_and_snapshot);
-    tcase_add_loop_test(tests, test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill, 0,
-                        4);
-    tcase_add_loop_test(tests, test_a_restart_with_fewer_shapes_is_refused_and_loses_nothing, 0, 4);
-    tcase_add_test(tests, test_shapes_are_bounded_and_freed_with_their_last_session);
-    tcase_add_test(tests, test_a_session_says_its_shape);
-    tcase_add_test(tests, test_shapes_that_cannot_be_are_refused_by_name);
-    tcase_add_test(tests, test_rows_of_the_wrong_kind_are_refused);
-    return suite;
-}
+SUITE(weightless)

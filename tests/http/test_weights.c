@@ -95,7 +95,9 @@ static void list_mappings(char out[512], const struct daemon *daemon)
     fclose(maps);
 }
 
-START_TEST(test_a_second_daemon_maps_what_the_first_has_written)
+CASE(weights, set_up, tear_down, 60)
+
+TEST_EACH(a_second_daemon_maps_what_the_first_has_written, 1)
 {
     struct daemon plain, first, second;
     char inodes[2][512];
@@ -118,7 +120,6 @@ START_TEST(test_a_second_daemon_maps_what_the_first_has_written)
     daemon_stop(&first);
     daemon_stop(&second);
 }
-END_TEST
 
 static bool is_ready(const struct process *process)
 {
@@ -128,7 +129,7 @@ static bool is_ready(const struct process *process)
     return ready;
 }
 
-START_TEST(test_of_daemons_that_start_together_one_writes)
+TEST(of_daemons_that_start_together_one_writes)
 {
     struct process processes[DAEMONS];
     char config_directory[64], path[96];
@@ -151,9 +152,8 @@ START_TEST(test_of_daemons_that_start_together_one_writes)
     ck_assert_uint_eq(mapped, 2 * (DAEMONS - 1));
     config_remove(config_directory);
 }
-END_TEST
 
-START_TEST(test_a_daemon_that_cannot_write_serves_private_weights)
+TEST(a_daemon_that_cannot_write_serves_private_weights)
 {
     struct daemon plain, limited;
     const struct rlimit small = {.rlim_cur = 16384, .rlim_max = RLIM_INFINITY};
@@ -171,7 +171,6 @@ START_TEST(test_a_daemon_that_cannot_write_serves_private_weights)
     daemon_stop(&plain);
     daemon_stop(&limited);
 }
-END_TEST
 
 /* Cuts every file of weights to that share of its length, less a byte. */
 static void cut_files(unsigned numerator, unsigned denominator)
@@ -187,7 +186,7 @@ static void cut_files(unsigned numerator, unsigned denominator)
 
 /* Cut at once below what a request reads, and by a byte, of which the page's rest would be zeros
  * for ever. */
-START_TEST(test_a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends)
+TEST_EACH(a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends, 2)
 {
     const struct request attend = {
         .method = "POST",
@@ -215,7 +214,6 @@ START_TEST(test_a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends)
     expect_log(&daemon.process, WRITTEN, 2);
     daemon_stop(&daemon);
 }
-END_TEST
 
 static void expect_check(int status, const char *in_out, const char *in_err)
 {
@@ -231,7 +229,7 @@ static void expect_check(int status, const char *in_out, const char *in_err)
     config_remove(config_directory);
 }
 
-START_TEST(test_check_says_which_weights_would_be_mapped)
+TEST(check_says_which_weights_would_be_mapped)
 {
     struct daemon daemon;
     expect_check(0, "weights_cache: tiny: 0.0 MiB, in no file", NULL);
@@ -241,9 +239,8 @@ START_TEST(test_check_says_which_weights_would_be_mapped)
     ck_assert_int_eq(chmod(directory, 0777), 0);
     expect_check(1, NULL, "every user may write to");
 }
-END_TEST
 
-START_TEST(test_a_directory_that_every_user_may_write_to_refuses_the_start)
+TEST(a_directory_that_every_user_may_write_to_refuses_the_start)
 {
     char config_directory[64], path[96], *out, *err;
     ck_assert_int_eq(chmod(directory, 01777), 0);
@@ -255,20 +252,8 @@ START_TEST(test_a_directory_that_every_user_may_write_to_refuses_the_start)
     free(err);
     config_remove(config_directory);
 }
-END_TEST
 
-Suite *suite_weights(void)
-{
-    Suite *suite = suite_create("weights");
-    TCase *tests = suite_cases(suite, "weights", set_up, tear_down, 60);
-    TCase *sandboxed = suite_cases(suite, "sandboxed", set_up, tear_down, 60);
-    tcase_add_loop_test(tests, test_a_second_daemon_maps_what_the_first_has_written, 0, 1);
-    tcase_add_test(tests, test_of_daemons_that_start_together_one_writes);
-    tcase_add_test(tests, test_a_daemon_that_cannot_write_serves_private_weights);
-    tcase_add_loop_test(tests, test_a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends, 0, 2);
-    tcase_add_test(tests, test_check_says_which_weights_would_be_mapped);
-    tcase_add_test(tests, test_a_directory_that_every_user_may_write_to_refuses_the_start);
-    tcase_set_tags(sandboxed, "sandbox");
-    tcase_add_loop_test(sandboxed, test_a_second_daemon_maps_what_the_first_has_written, 1, 2);
-    return suite;
-}
+CASE(sandboxed, set_up, tear_down, 60)
+AGAIN(a_second_daemon_maps_what_the_first_has_written, 1, 2)
+
+SUITE(weights)

@@ -75,12 +75,12 @@ check_pipes() {
 
 # A suite that suites.h does not list would never run.
 check_suites() {
-    { grep -nHE '^Suite \*suite_[a-z0-9_]+\(void\)$' tests/unit/*.c || true; } |
+    { grep -nHE '^(Suite \*suite_[a-z0-9_]+\(void|SUITE\([a-z0-9_]+)\)$' tests/{unit,http}/*.c || true; } |
         while IFS=: read -r file line text; do
-            name=${text#*suite_}
-            name=${name%(void)}
-            if ! grep -q "X($name)" tests/unit/suites.h; then
-                echo "$file:$line: suite $name is not listed in tests/unit/suites.h"
+            name=${text#*[_(]}
+            name=${name%%[()]*}
+            if ! grep -q "X($name)" "${file%/*}/suites.h"; then
+                echo "$file:$line: suite $name is not listed in ${file%/*}/suites.h"
             fi
         done
 }
@@ -140,8 +140,7 @@ functions_of() {
             return commas + 1
         }
         function name_of(line) {
-            if (line ~ /^START_TEST/)
-                sub(/^START_TEST\(/, "", line)
+            sub(/^(START_)?TEST[A-Z_]*\(/, "", line)
             sub(/[()].*/, "", line)
             sub(/.*[ *]/, "", line)
             return line

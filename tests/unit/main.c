@@ -14,9 +14,9 @@
  * default of 4 s is meant for toys. */
 #define TIMEOUT_S "120"
 
-#define SUITE(name) {#name, suite_##name},
+#define ROW(name) {#name, suite_##name},
 
-static const struct runner_suite suites[] = {SUITES(SUITE)};
+static const struct runner_suite suites[] = {SUITES(ROW)};
 
 int main(void)
 {

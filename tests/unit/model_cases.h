@@ -26,6 +26,7 @@
     "{\"factor\":32.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0," \
     "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}"
 
+void cases_of_golden(Suite *suite);
 void cases_of_config(Suite *suite);
 void cases_of_defaults(Suite *suite);
 void cases_of_hybrids(Suite *suite);

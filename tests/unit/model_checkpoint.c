@@ -61,14 +61,15 @@ static const struct {
      "layers.1.self_attn.in_proj_weight"},
 };
 
-START_TEST(test_model_refuses_tensors_that_disagree_with_the_configuration)
+CASE(checkpoint, setup, teardown, 60)
+
+TEST_EACH(model_refuses_tensors_that_disagree_with_the_configuration, COUNT(disagreeing))
 {
     cases_copy(path, disagreeing[_i].model, disagreeing[_i].config, NULL, 0, NULL, 0);
     check_refused(disagreeing[_i].status, disagreeing[_i].param, disagreeing[_i].config);
 }
-END_TEST
 
-START_TEST(test_model_shape_mismatch_names_both_shapes)
+TEST(model_shape_mismatch_names_both_shapes)
 {
     struct attn_error error = {0};
     struct attn_model *model = NULL;
@@ -77,7 +78,6 @@ START_TEST(test_model_shape_mismatch_names_both_shapes)
     ck_assert_ptr_nonnull(strstr(error.message, "[32, 64]"));
     ck_assert_ptr_nonnull(strstr(error.message, "[64, 64]"));
 }
-END_TEST
 
 /* A torch model of width 2: [6,2], [2,2] without biases. */
 #define TINY                                                                         \
@@ -95,7 +95,7 @@ static void write_tiny(const char *dtype, size_t bytes)
     scratch_write_tensors(path, SINGLE, header, NULL, 12 * bytes + 16);
 }
 
-START_TEST(test_model_refuses_weights_of_other_types)
+TEST(model_refuses_weights_of_other_types)
 {
     write_tiny("F32", 4);
     struct attn_model *model = cases_open(path, NULL);
@@ -108,10 +108,9 @@ START_TEST(test_model_refuses_weights_of_other_types)
     write_tiny("F8_E4M3", 1);
     check_refused(ATTN_UNSUPPORTED, "in_proj_weight", "F8_E4M3");
 }
-END_TEST
 
 /* A norm for each head: none may be missing, and there is none of a head that does not exist. */
-START_TEST(test_model_refuses_norms_of_other_heads_than_it_has)
+TEST(model_refuses_norms_of_other_heads_than_it_has)
 {
     static const struct {
         const char *part, *config, *says;
@@ -123,7 +122,7 @@ START_TEST(test_model_refuses_norms_of_other_heads_than_it_has)
          "\"num_hidden_layers\":2,\"num_key_value_heads\":3,\"partial_rotary_factor\":0.5}",
          "denies it"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct attn_error error = {0};
         struct attn_model *model = NULL;
         cases_copy(path, "stablelm_qk_norm", cases[i].config, NULL, 0, NULL, 0);
@@ -140,9 +139,8 @@ START_TEST(test_model_refuses_norms_of_other_heads_than_it_has)
         ck_assert_msg(strstr(error.message, cases[i].says) != NULL, "%s", error.message);
     }
 }
-END_TEST
 
-START_TEST(test_model_refuses_missing_files_and_directories)
+TEST(model_refuses_missing_files_and_directories)
 {
     struct attn_error error = {0};
     struct attn_model *model = NULL;
@@ -155,7 +153,6 @@ START_TEST(test_model_refuses_missing_files_and_directories)
     scratch_write(path, SINGLE, "", 0);
     check_refused(ATTN_MALFORMED, SINGLE, "an empty file");
 }
-END_TEST
 
 #define MAP(text) "{\"weight_map\":{" text "}}"
 #define OF "\"layers.0.self_attn."
@@ -193,16 +190,15 @@ static const struct {
     {MAP(PLACE("a.safetensors") ",\"bias_k\":\"a.safetensors\""), ATTN_MALFORMED, "bias_k"},
 };
 
-START_TEST(test_checkpoint_refuses_every_malformed_index)
+TEST_EACH(checkpoint_refuses_every_malformed_index, COUNT(indices))
 {
     scratch_write(path, "config.json", TINY, strlen(TINY));
     scratch_write_tensors(path, "a.safetensors", HEADER, NULL, 64);
     scratch_write(path, INDEX, indices[_i].text, strlen(indices[_i].text));
     check_refused(indices[_i].status, indices[_i].param, indices[_i].text);
 }
-END_TEST
 
-START_TEST(test_checkpoint_opens_only_the_shards_it_needs)
+TEST(checkpoint_opens_only_the_shards_it_needs)
 {
     const char *text = "{\"metadata\":{\"total_size\":64,\"more\":[{}]},\"weight_map\":{"
                        "\"unwanted\":\"gone.safetensors\"," PLACE("a.safetensors") "}}\n";
@@ -213,10 +209,9 @@ START_TEST(test_checkpoint_opens_only_the_shards_it_needs)
     cases_load(model);
     attn_model_close(model);
 }
-END_TEST
 
 /* Editors write it; the reader of JSON takes it for an error. */
-START_TEST(test_checkpoint_passes_over_a_byte_order_mark)
+TEST(checkpoint_passes_over_a_byte_order_mark)
 {
     static const char config[] = "\xEF\xBB\xBF" TINY;
     static const char text[] = "\xEF\xBB\xBF" MAP(PLACE("a.safetensors"));
@@ -229,7 +224,6 @@ START_TEST(test_checkpoint_passes_over_a_byte_order_mark)
     scratch_write(path, "config.json", config, 3);
     check_refused(ATTN_MALFORMED, "", "a byte order mark alone");
 }
-END_TEST
 
 #define MANY_TENSORS 100000
 #define MANY_SHARDS 1000
@@ -262,14 +256,13 @@ static double time_large_index(unsigned shards)
     return least;
 }
 
-START_TEST(test_checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few)
+TEST(checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few)
 {
     scratch_write(path, "config.json", TINY, strlen(TINY));
     scratch_write_tensors(path, "a.safetensors", HEADER, NULL, 64);
     double few = time_large_index(1), many = time_large_index(MANY_SHARDS);
     ck_assert_msg(many < 2 * few, "%.3f s, with few shards %.3f", many, few);
 }
-END_TEST
 
 /* ---- Tensors beside those of the layer ------------------------------------------------------- */
 
@@ -313,7 +306,7 @@ static const struct {
     {"v_proj.v_scale", "[]", 4},
 };
 
-START_TEST(test_checkpoint_loads_beside_tensors_that_change_nothing)
+TEST_EACH(checkpoint_loads_beside_tensors_that_change_nothing, COUNT(harmless))
 {
     struct attn_model_info plain, more;
     scratch_write(path, "config.json", ONE_LAYER, strlen(ONE_LAYER));
@@ -329,7 +322,6 @@ START_TEST(test_checkpoint_loads_beside_tensors_that_change_nothing)
     attn_model_close(model);
     ck_assert_str_eq(plain.fingerprint, more.fingerprint);
 }
-END_TEST
 
 /* The same names in other shapes, or elsewhere below the module, are something else. */
 static const struct {
@@ -347,7 +339,7 @@ static const struct {
     {"q_proj.lora_A", "[1,4]", 16, ATTN_UNSUPPORTED},
 };
 
-START_TEST(test_checkpoint_refuses_tensors_of_the_layer_that_would_be_left_out)
+TEST_EACH(checkpoint_refuses_tensors_of_the_layer_that_would_be_left_out, COUNT(harmful))
 {
     char name[64];
     scratch_write(path, "config.json", ONE_LAYER, strlen(ONE_LAYER));
@@ -355,7 +347,6 @@ START_TEST(test_checkpoint_refuses_tensors_of_the_layer_that_would_be_left_out)
     snprintf(name, sizeof name, MODULE "%s", harmful[_i].name);
     check_refused(harmful[_i].status, name, harmful[_i].name);
 }
-END_TEST
 
 /* ---- Names of one's own ---------------------------------------------------------------------- */
 
@@ -387,7 +378,7 @@ static void own_fingerprint(char out[17], const char *const names[8], const floa
     attn_model_close(model);
 }
 
-START_TEST(test_checkpoint_reads_names_in_capitals_as_those_in_small_letters)
+TEST(checkpoint_reads_names_in_capitals_as_those_in_small_letters)
 {
     static const char *const small[] = {"W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o"};
     static const char *const large[] = {"W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"};
@@ -405,11 +396,10 @@ START_TEST(test_checkpoint_reads_names_in_capitals_as_those_in_small_letters)
         numbers[i] -= 1;
     }
 }
-END_TEST
 
 /* ---- Files that change ----------------------------------------------------------------------- */
 
-START_TEST(test_checkpoint_that_is_cut_short_while_it_loads_is_an_error)
+TEST(checkpoint_that_is_cut_short_while_it_loads_is_an_error)
 {
     struct attn_error error = {0};
     char file[SCRATCH_PATH + 32];
@@ -426,26 +416,5 @@ START_TEST(test_checkpoint_that_is_cut_short_while_it_loads_is_an_error)
         attn_model_close(model);
     }
 }
-END_TEST
 
-void cases_of_checkpoint(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "checkpoint", setup, teardown, 60);
-    tcase_add_loop_test(tcase, test_model_refuses_tensors_that_disagree_with_the_configuration, 0,
-                        sizeof disagreeing / sizeof disagreeing[0]);
-    tcase_add_test(tcase, test_model_shape_mismatch_names_both_shapes);
-    tcase_add_test(tcase, test_model_refuses_weights_of_other_types);
-    tcase_add_test(tcase, test_model_refuses_norms_of_other_heads_than_it_has);
-    tcase_add_test(tcase, test_model_refuses_missing_files_and_directories);
-    tcase_add_loop_test(tcase, test_checkpoint_refuses_every_malformed_index, 0,
-                        sizeof indices / sizeof indices[0]);
-    tcase_add_test(tcase, test_checkpoint_opens_only_the_shards_it_needs);
-    tcase_add_test(tcase, test_checkpoint_passes_over_a_byte_order_mark);
-    tcase_add_test(tcase, test_checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few);
-    tcase_add_loop_test(tcase, test_checkpoint_loads_beside_tensors_that_change_nothing, 0,
-                        sizeof harmless / sizeof harmless[0]);
-    tcase_add_loop_test(tcase, test_checkpoint_refuses_tensors_of_the_layer_that_would_be_left_out,
-                        0, sizeof harmful / sizeof harmful[0]);
-    tcase_add_test(tcase, test_checkpoint_reads_names_in_capitals_as_those_in_small_letters);
-    tcase_add_test(tcase, test_checkpoint_that_is_cut_short_while_it_loads_is_an_error);
-}
+CASES_OF(checkpoint)

@@ -127,7 +127,9 @@ static const struct {
      12, 768, 12, 12, 64, 512, ATTN_ROPE_NONE, 0, true, true},
 };
 
-START_TEST(test_config_of_published_models_resolves)
+CASE(config, NULL, NULL, 60)
+
+TEST_EACH(config_of_published_models_resolves, COUNT(published))
 {
     struct attn_config config;
     read_good(&config, published[_i].text);
@@ -150,9 +152,8 @@ START_TEST(test_config_of_published_models_resolves)
     ck_assert_double_eq(spec->rope.theta, published[_i].theta);
     ck_assert_uint_eq(spec->rope.dim, published[_i].theta > 0 ? published[_i].head_dim : 0);
 }
-END_TEST
 
-START_TEST(test_config_reads_llama3_scaling)
+TEST(config_reads_llama3_scaling)
 {
     struct attn_config config;
     read_good(&config, published[3].text);
@@ -164,9 +165,8 @@ START_TEST(test_config_reads_llama3_scaling)
     ck_assert_double_eq(spec.rope.original_max_position, 8192);
     ck_assert_double_eq(spec.rope.attention_factor, 1);
 }
-END_TEST
 
-START_TEST(test_config_gpt2_without_scaling_has_scale_1)
+TEST(config_gpt2_without_scaling_has_scale_1)
 {
     struct attn_config config;
     read_good(&config, "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":4,\"n_layer\":1,"
@@ -175,7 +175,6 @@ START_TEST(test_config_gpt2_without_scaling_has_scale_1)
     attn_config_layer_spec(&spec, &config, 0);
     ck_assert_double_eq(spec.scale, 1);
 }
-END_TEST
 
 /* ---- Configurations that must be refused --------------------------------------------------- */
 
@@ -415,7 +414,7 @@ static const struct {
      ATTN_MALFORMED, "num_attention_heads"},
 };
 
-START_TEST(test_config_refuses_by_name)
+TEST_EACH(config_refuses_by_name, COUNT(refused))
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -426,10 +425,9 @@ START_TEST(test_config_refuses_by_name)
                   refused[_i].text, error.param, error.message);
     ck_assert_msg(strstr(error.message, error.param) != NULL, "%s", error.message);
 }
-END_TEST
 
 /* The model of images inside another is read by a row of its own, if there is one. */
-START_TEST(test_config_of_a_model_of_images_inside_is_that_of_its_own_type)
+TEST(config_of_a_model_of_images_inside_is_that_of_its_own_type)
 {
 #define IMAGES(type, own)                                                                      \
     "{\"model_type\":\"" type "\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],"     \
@@ -464,10 +462,9 @@ START_TEST(test_config_of_a_model_of_images_inside_is_that_of_its_own_type)
         ck_assert_str_eq(prefix, "vision_tower.vision_model.");
     }
 }
-END_TEST
 
 /* MiniCPM-V: its version says which class the text model has, which the operator writes down. */
-START_TEST(test_config_of_minicpm_v_says_where_its_keys_go)
+TEST(config_of_minicpm_v_says_where_its_keys_go)
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -484,9 +481,8 @@ START_TEST(test_config_of_minicpm_v_says_where_its_keys_go)
     for (size_t i = 0; strcmp(prefix, "llm.model.") != 0; i++)
         ck_assert(attn_config_prefix(prefix, &config, i));
 }
-END_TEST
 
-START_TEST(test_config_refuses_more_than_16_mebibytes)
+TEST(config_refuses_more_than_16_mebibytes)
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -501,9 +497,8 @@ START_TEST(test_config_refuses_more_than_16_mebibytes)
     read_good(&config, text);
     free(text);
 }
-END_TEST
 
-START_TEST(test_config_reads_constants_of_python)
+TEST(config_reads_constants_of_python)
 {
     struct attn_config config;
     struct attn_error error;
@@ -516,9 +511,8 @@ START_TEST(test_config_reads_constants_of_python)
     ck_assert_str_eq(error.param, "");
     ck_assert_int_eq(read_config(&config, LLAMA ",\"vocab_size\":NaN", &error), ATTN_MALFORMED);
 }
-END_TEST
 
-START_TEST(test_config_takes_the_stack_that_its_class_names)
+TEST(config_takes_the_stack_that_its_class_names)
 {
     static const struct {
         const char *text, *stack;
@@ -531,15 +525,14 @@ START_TEST(test_config_takes_the_stack_that_its_class_names)
          "vision"},
         {"{\"model_type\":\"clip\",\"architectures\":[\"CLIPModel\"]}", "text"},
     };
-    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
+    for (size_t i = 0; i < COUNT(named); i++) {
         struct attn_config config;
         read_good(&config, named[i].text);
         ck_assert_str_eq(config.family->stack, named[i].stack);
     }
 }
-END_TEST
 
-START_TEST(test_config_of_a_part_is_read_as_if_it_were_alone)
+TEST(config_of_a_part_is_read_as_if_it_were_alone)
 {
     struct attn_config config;
     struct attn_layer_spec spec;
@@ -552,7 +545,7 @@ START_TEST(test_config_of_a_part_is_read_as_if_it_were_alone)
         "{\"model_type\":\"x\",\"language_model\":" PART "},\"hidden_size\":64}",
         "{\"model_type\":\"x\",\"thinker_config\":{\"text_config\":" PART "}}}",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         read_good(&config, texts[i]);
         attn_config_layer_spec(&spec, &config, 31);
         ck_assert_uint_eq(config.num_layers, 32); /* of the class, as the other sizes */
@@ -566,9 +559,8 @@ START_TEST(test_config_of_a_part_is_read_as_if_it_were_alone)
     ck_assert_str_eq(prefix, "model.");
     ck_assert(!attn_config_prefix(prefix, &config, 2));
 }
-END_TEST
 
-START_TEST(test_config_passes_over_the_keys_that_the_caller_names)
+TEST(config_passes_over_the_keys_that_the_caller_names)
 {
     static const struct {
         const char *keys, *text, *param; /* param NULL: read */
@@ -586,7 +578,7 @@ START_TEST(test_config_passes_over_the_keys_that_the_caller_names)
         {"llama_4_scaling_beta", LLAMA "}", "ignore_keys"},
         {"factor", LLAMA "}", "ignore_keys"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct attn_config config;
         struct attn_error error = {0};
         const struct attn_config_options options = {.ignore_keys = cases[i].keys};
@@ -598,18 +590,16 @@ START_TEST(test_config_passes_over_the_keys_that_the_caller_names)
             ck_assert_str_eq(error.param, cases[i].param);
     }
 }
-END_TEST
 
-START_TEST(test_config_multiplies_yarns_gain)
+TEST(config_multiplies_yarns_gain)
 {
     struct attn_config config;
     read_good(&config, LLAMA ",\"max_position_embeddings\":64,\"rope_scaling\":{\"factor\":4,"
                              "\"rope_type\":\"yarn\",\"attn_factor\":0.8782488562869419}}");
     ck_assert_double_eq_tol(config.specs[ATTN_LAYER_FULL].rope.attention_factor, 1, 1e-12);
 }
-END_TEST
 
-START_TEST(test_config_reads_full_layers_by_index)
+TEST(config_reads_full_layers_by_index)
 {
     struct attn_config config;
     struct attn_layer_spec spec;
@@ -623,9 +613,8 @@ START_TEST(test_config_reads_full_layers_by_index)
     attn_config_layer_spec(&spec, &config, 0);
     ck_assert_uint_eq(spec.head_dim, 256);
 }
-END_TEST
 
-START_TEST(test_config_slides_where_its_family_says)
+TEST(config_slides_where_its_family_says)
 {
 #define SLIDING ",\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":8"
     static const struct {
@@ -644,7 +633,7 @@ START_TEST(test_config_slides_where_its_family_says)
         {"{\"model_type\":\"smollm3\"," SIZES SLIDING ",\"no_rope_layer_interval\":2}",
          {false, true}},
     };
-    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
+    for (size_t i = 0; i < COUNT(windows); i++)
         for (size_t layer = 0; layer < 2; layer++) {
             struct attn_config config;
             struct attn_layer_spec spec;
@@ -653,24 +642,5 @@ START_TEST(test_config_slides_where_its_family_says)
             ck_assert_uint_eq(spec.sliding_window, windows[i].slides[layer] ? 8 : 0);
         }
 }
-END_TEST
 
-void cases_of_config(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "config", NULL, NULL, 60);
-    tcase_add_loop_test(tcase, test_config_of_published_models_resolves, 0,
-                        sizeof published / sizeof published[0]);
-    tcase_add_test(tcase, test_config_reads_llama3_scaling);
-    tcase_add_test(tcase, test_config_gpt2_without_scaling_has_scale_1);
-    tcase_add_test(tcase, test_config_reads_constants_of_python);
-    tcase_add_test(tcase, test_config_takes_the_stack_that_its_class_names);
-    tcase_add_test(tcase, test_config_of_a_part_is_read_as_if_it_were_alone);
-    tcase_add_test(tcase, test_config_passes_over_the_keys_that_the_caller_names);
-    tcase_add_test(tcase, test_config_multiplies_yarns_gain);
-    tcase_add_test(tcase, test_config_reads_full_layers_by_index);
-    tcase_add_test(tcase, test_config_slides_where_its_family_says);
-    tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
-    tcase_add_test(tcase, test_config_of_a_model_of_images_inside_is_that_of_its_own_type);
-    tcase_add_test(tcase, test_config_of_minicpm_v_says_where_its_keys_go);
-    tcase_add_test(tcase, test_config_refuses_more_than_16_mebibytes);
-}
+CASES_OF(config)

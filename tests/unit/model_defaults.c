@@ -436,7 +436,7 @@ static const struct {
     /* a format of ours: docs/MODELS.md */
     {"attention", NULL, NULL, "num_hidden_layers=1 num_layers=1 rms_norm_eps=1e-6"},
 };
-#define NUM_DOCUMENTED (sizeof documented / sizeof documented[0])
+#define NUM_DOCUMENTED COUNT(documented)
 
 /* The default of a key as a number; -1: a key that has none. */
 static double default_of(const struct attn_hf_key *key, const void *defaults)
@@ -473,7 +473,7 @@ static const struct attn_hf_key *key_of(const void **defaults, const struct attn
     return key == NULL && rope ? attn_hf_key_find(family->rope_keys, name + 5) : key;
 }
 
-START_TEST(test_model_defaults_are_the_documented_ones)
+TEST_EACH(model_defaults_are_the_documented_ones, NUM_DOCUMENTED)
 {
     const char *type = documented[_i].type;
     const struct attn_family *family =
@@ -495,7 +495,6 @@ START_TEST(test_model_defaults_are_the_documented_ones)
     }
     ck_assert_uint_gt(compared, 0);
 }
-END_TEST
 
 /* Whether the table has the key of that row. */
 static bool is_documented(const struct attn_family *family, const char *name)
@@ -514,7 +513,7 @@ static bool is_documented(const struct attn_family *family, const char *name)
     return false;
 }
 
-START_TEST(test_model_defaults_of_every_family_are_documented)
+TEST(model_defaults_of_every_family_are_documented)
 {
     const struct attn_family *family;
     size_t keys = 0;
@@ -529,11 +528,5 @@ START_TEST(test_model_defaults_of_every_family_are_documented)
         }
     ck_assert_uint_ge(keys, 280);
 }
-END_TEST
 
-void cases_of_defaults(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "defaults", NULL, NULL, 0);
-    tcase_add_loop_test(tcase, test_model_defaults_are_the_documented_ones, 0, NUM_DOCUMENTED);
-    tcase_add_test(tcase, test_model_defaults_of_every_family_are_documented);
-}
+CASES_OF(defaults)

@@ -1,5 +1,6 @@
-/* model_encoders.c: the encoders' rows of the table of families: configurations with the keys that
- * the published files have, keys that would change the mathematics, tensors that layers share. */
+/* model_encoders.c: the encoders' rows of the table of families: keys that would change the
+ * mathematics, what keys mean, tensors that layers share.  Configurations with all keys of the
+ * published files are in tests/published/pinned (model_published.c). */
 #include <check.h>
 #include <math.h>
 #include <string.h>
@@ -8,57 +9,6 @@
 #include "layers/layer.h"
 #include "model_cases.h"
 #include "models/model.h"
-
-#define REST                                                                             \
-    ",\"bos_token_id\":0,\"eos_token_id\":2,\"pad_token_id\":1,\"torch_dtype\":"         \
-    "\"float32\",\"transformers_version\":\"4.40.1\",\"use_cache\":true,\"vocab_size\":" \
-    "30522,\"_name_or_path\":\"x\"}"
-#define DROPOUTS                                                                            \
-    "\"attention_probs_dropout_prob\":0.1,\"hidden_act\":\"gelu\",\"hidden_dropout_prob\":" \
-    "0.1,\"initializer_range\":0.02,\"layer_norm_eps\":1e-12,"
-#define SIZES                                                                             \
-    DROPOUTS "\"hidden_size\":768,\"intermediate_size\":3072,\"num_attention_heads\":12," \
-             "\"num_hidden_layers\":12,"
-#define BASE SIZES "\"max_position_embeddings\":514,\"type_vocab_size\":1,"
-#define STACKS                                                                                   \
-    "\"activation_dropout\":0.1,\"activation_function\":\"gelu\",\"attention_dropout\":0.0,"     \
-    "\"classifier_dropout\":0.0,\"d_model\":1024,\"decoder_attention_heads\":16,"                \
-    "\"decoder_ffn_dim\":4096,\"decoder_layerdrop\":0.0,\"decoder_layers\":6,\"dropout\":0.1,"   \
-    "\"encoder_attention_heads\":8,\"encoder_ffn_dim\":4096,\"encoder_layerdrop\":0.0,"          \
-    "\"encoder_layers\":12,\"init_std\":0.02,\"is_encoder_decoder\":true,\"num_hidden_layers\":" \
-    "12,"                                                                                        \
-    "\"scale_embedding\":false,"
-#define BART                                                                                      \
-    "{\"model_type\":\"bart\"," STACKS                                                            \
-    "\"add_bias_logits\":false,\"add_final_layer_norm\":false,\"architectures\":"                 \
-    "[\"BartForConditionalGeneration\"],\"classif_dropout\":0.0,\"decoder_start_token_id\":2,"    \
-    "\"early_stopping\":true,\"force_bos_token_to_be_generated\":true,\"forced_bos_token_id\":0," \
-    "\"gradient_checkpointing\":false,\"id2label\":{\"0\":\"LABEL_0\"},\"label2id\":"             \
-    "{\"LABEL_0\":0},\"length_penalty\":2.0,\"max_length\":142,\"max_position_embeddings\":1024," \
-    "\"min_length\":56,\"no_repeat_ngram_size\":3,\"normalize_before\":false,"                    \
-    "\"normalize_embedding\":true,\"num_beams\":4,\"output_past\":true,\"prefix\":\" \","         \
-    "\"static_position_embeddings\":false,\"task_specific_params\":{}"
-#define WHISPER                                                                             \
-    "{\"model_type\":\"whisper\"," STACKS                                                   \
-    "\"apply_spec_augment\":false,\"architectures\":[\"WhisperForConditionalGeneration\"]," \
-    "\"begin_suppress_tokens\":[220,50257],\"classifier_proj_size\":256,"                   \
-    "\"decoder_start_token_id\":50258,\"forced_decoder_ids\":[[1,50259],[2,50359]],"        \
-    "\"mask_feature_length\":10,\"mask_feature_min_masks\":0,\"mask_feature_prob\":0.0,"    \
-    "\"mask_time_length\":10,\"mask_time_min_masks\":2,\"mask_time_prob\":0.05,"            \
-    "\"max_length\":448,\"max_source_positions\":1500,\"max_target_positions\":448,"        \
-    "\"median_filter_width\":7,\"num_mel_bins\":80,\"suppress_tokens\":[1,2,7],"            \
-    "\"use_weighted_layer_sum\":false"
-#define SPEECH                                                                                \
-    SIZES                                                                                     \
-    "\"activation_dropout\":0.1,\"apply_spec_augment\":true,\"attention_dropout\":0.1,"       \
-    "\"conv_bias\":false,\"conv_dim\":[512,512],\"conv_kernel\":[10,3],\"conv_stride\":"      \
-    "[5,2],\"ctc_loss_reduction\":\"sum\",\"ctc_zero_infinity\":false,"                       \
-    "\"do_stable_layer_norm\":false,\"feat_extract_activation\":\"gelu\","                    \
-    "\"feat_extract_dropout\":0.0,\"feat_extract_norm\":\"group\",\"feat_proj_dropout\":0.1," \
-    "\"final_dropout\":0.1,\"hidden_dropout\":0.1,\"layerdrop\":0.1,"                         \
-    "\"mask_feature_length\":10,\"mask_feature_prob\":0.0,\"mask_time_length\":10,"           \
-    "\"mask_time_prob\":0.05,\"num_conv_pos_embedding_groups\":16,"                           \
-    "\"num_conv_pos_embeddings\":128,\"num_feat_extract_layers\":7"
 
 #define TOWERS(type)                                                                         \
     "{\"model_type\":\"" type "\",\"architectures\":[\"Model\"],\"initializer_factor\":1.0," \
@@ -73,306 +23,16 @@
     "\"image_size\":224,\"intermediate_size\":4096,\"model_type\":\"clip_vision_model\"," \
     "\"num_attention_heads\":16,\"num_channels\":3,\"num_hidden_layers\":24,"             \
     "\"patch_size\":14,\"projection_dim\":768}"
-#define CLIP_DICTS                                                                 \
-    ",\"text_config_dict\":{\"hidden_size\":768,\"intermediate_size\":3072,"       \
-    "\"num_attention_heads\":12,\"num_hidden_layers\":12,\"projection_dim\":768}," \
-    "\"vision_config_dict\":{\"hidden_size\":1024,\"num_hidden_layers\":24}"
-#define MODERNBERT                                                                             \
-    "{\"model_type\":\"modernbert\",\"architectures\":[\"ModernBertForMaskedLM\"],"            \
-    "\"attention_bias\":false,\"attention_dropout\":0.0,\"classifier_activation\":\"gelu\","   \
-    "\"classifier_bias\":false,\"classifier_dropout\":0.0,\"classifier_pooling\":\"mean\","    \
-    "\"cls_token_id\":50281,\"decoder_bias\":true,\"deterministic_flash_attn\":false,"         \
-    "\"embedding_dropout\":0.0,\"global_attn_every_n_layers\":3,\"global_rope_theta\":"        \
-    "160000.0,\"gradient_checkpointing\":false,\"hidden_activation\":\"gelu\","                \
-    "\"hidden_size\":768,\"initializer_cutoff_factor\":2.0,\"initializer_range\":0.02,"        \
-    "\"intermediate_size\":1152,\"layer_norm_eps\":1e-05,\"local_attention\":128,"             \
-    "\"local_rope_theta\":10000.0,\"max_position_embeddings\":8192,\"mlp_bias\":false,"        \
-    "\"mlp_dropout\":0.0,\"norm_bias\":false,\"norm_eps\":1e-05,\"num_attention_heads\":12,"   \
-    "\"num_hidden_layers\":22,\"position_embedding_type\":\"absolute\",\"reference_compile\":" \
-    "true,\"repad_logits_with_grad\":false,\"sep_token_id\":50282,"                            \
-    "\"sparse_pred_ignore_index\":-100,\"sparse_prediction\":false"
-#define MPT                                                                                   \
-    "{\"model_type\":\"mpt\",\"architectures\":[\"MPTForCausalLM\"],\"auto_map\":{},"         \
-    "\"d_model\":4096,\"emb_pdrop\":0,\"embedding_fraction\":1.0,\"expansion_ratio\":4,"      \
-    "\"init_config\":{\"name\":\"kaiming_normal_\"},\"init_device\":\"cpu\","                 \
-    "\"learned_pos_emb\":true,\"logit_scale\":null,\"max_seq_len\":2048,\"n_heads\":32,"      \
-    "\"n_layers\":32,\"no_bias\":true,\"norm_type\":\"low_precision_layernorm\","             \
-    "\"resid_pdrop\":0,\"tokenizer_name\":\"EleutherAI/gpt-neox-20b\",\"verbose\":0,"         \
-    "\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":8,\"attn_impl\":\"torch\","           \
-    "\"attn_pdrop\":0,\"attn_type\":\"multihead_attention\",\"attn_uses_sequence_id\":false," \
-    "\"clip_qkv\":null,\"prefix_lm\":false,\"qk_ln\":false,\"softmax_scale\":null}"
-
 #define DEBERTA(terms)                                                                      \
-    "{\"model_type\":\"deberta-v2\"," SIZES "\"max_position_embeddings\":512,"              \
+    "{\"model_type\":\"deberta-v2\",\"hidden_size\":768,\"layer_norm_eps\":1e-12,"          \
+    "\"num_attention_heads\":12,\"num_hidden_layers\":12,"                                  \
+    "\"max_position_embeddings\":512,"                                                      \
     "\"max_relative_positions\":-1,\"norm_rel_ebd\":\"layer_norm\",\"pad_token_id\":0,"     \
     "\"pooler_dropout\":0,\"pooler_hidden_act\":\"gelu\",\"pooler_hidden_size\":768,"       \
     "\"position_biased_input\":false,\"position_buckets\":256,\"relative_attention\":true," \
     "\"share_att_key\":true,\"type_vocab_size\":0,\"vocab_size\":128100,\"pos_att_type\":" terms
 
-struct published {
-    const char *name, *stack, *text;
-    size_t layers, heads, head_dim;
-    bool causal, cross;
-};
-
-static const struct published published[] = {
-    {.name = "all-MiniLM-L6-v2",
-     .text = "{\"model_type\":\"bert\",\"architectures\":[\"BertModel\"]," DROPOUTS
-             "\"gradient_checkpointing\":false,\"hidden_size\":384,\"intermediate_size\":1536,"
-             "\"max_position_embeddings\":512,\"num_attention_heads\":12,\"num_hidden_layers\":6,"
-             "\"position_embedding_type\":\"absolute\",\"type_vocab_size\":2" REST,
-     .layers = 6,
-     .heads = 12,
-     .head_dim = 32},
-    {.name = "bge-large-en-v1.5",
-     .text = "{\"model_type\":\"bert\",\"architectures\":[\"BertModel\"]," DROPOUTS
-             "\"classifier_dropout\":null,\"hidden_size\":1024,\"id2label\":{\"0\":\"LABEL_0\"},"
-             "\"label2id\":{\"LABEL_0\":0},\"intermediate_size\":4096,"
-             "\"max_position_embeddings\":512,\"num_attention_heads\":16,\"num_hidden_layers\":24,"
-             "\"position_embedding_type\":\"absolute\",\"type_vocab_size\":2" REST,
-     .layers = 24,
-     .heads = 16,
-     .head_dim = 64},
-    {.name = "gte-base",
-     .text = "{\"model_type\":\"bert\"," BASE "\"architectures\":[\"BertModel\"],"
-             "\"position_embedding_type\":\"absolute\"" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "multilingual-e5-base",
-     .text = "{\"model_type\":\"xlm-roberta\"," BASE "\"architectures\":[\"XLMRobertaModel\"],"
-             "\"classifier_dropout\":null,\"output_past\":true,"
-             "\"position_embedding_type\":\"absolute\"" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "bge-m3",
-     .text = "{\"model_type\":\"xlm-roberta\"," DROPOUTS "\"architectures\":"
-             "[\"XLMRobertaModel\"],\"classifier_dropout\":null,\"hidden_size\":1024,"
-             "\"intermediate_size\":4096,\"max_position_embeddings\":8194,"
-             "\"num_attention_heads\":16,\"num_hidden_layers\":24,\"output_past\":true,"
-             "\"position_embedding_type\":\"absolute\",\"type_vocab_size\":1" REST,
-     .layers = 24,
-     .heads = 16,
-     .head_dim = 64},
-    {.name = "camembert-base",
-     .text = "{\"model_type\":\"camembert\"," BASE "\"architectures\":[\"CamembertForMaskedLM\"],"
-             "\"output_past\":true" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "electra-small-discriminator",
-     .text = "{\"model_type\":\"electra\"," DROPOUTS "\"architectures\":"
-             "[\"ElectraForPreTraining\"],\"embedding_size\":128,\"hidden_size\":256,"
-             "\"intermediate_size\":1024,\"max_position_embeddings\":512,"
-             "\"num_attention_heads\":4,\"num_hidden_layers\":12,\"summary_activation\":\"gelu\","
-             "\"summary_last_dropout\":0.1,\"summary_type\":\"first\",\"summary_use_proj\":true,"
-             "\"type_vocab_size\":2" REST,
-     .layers = 12,
-     .heads = 4,
-     .head_dim = 64},
-    {.name = "ernie-3.0-base-zh",
-     .text = "{\"model_type\":\"ernie\"," BASE "\"architectures\":[\"ErnieForMaskedLM\"],"
-             "\"position_embedding_type\":\"absolute\",\"task_type_vocab_size\":3,"
-             "\"use_task_id\":true" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "albert-base-v2",
-     .text = "{\"model_type\":\"albert\"," BASE "\"architectures\":[\"AlbertForMaskedLM\"],"
-             "\"classifier_dropout_prob\":0.1,\"down_scale_factor\":1,\"embedding_size\":128,"
-             "\"gap_size\":0,\"inner_group_num\":1,\"net_structure_type\":0,"
-             "\"num_hidden_groups\":1,\"num_memory_blocks\":0" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "all-mpnet-base-v2",
-     .text = "{\"model_type\":\"mpnet\"," BASE "\"architectures\":[\"MPNetForMaskedLM\"],"
-             "\"relative_attention_num_buckets\":32" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "xlm-mlm-en-2048",
-     .text = "{\"model_type\":\"xlm\",\"architectures\":[\"XLMWithLMHeadModel\"],\"asm\":false,"
-             "\"attention_dropout\":0.1,\"bos_index\":0,\"causal\":false,\"dropout\":0.1,"
-             "\"emb_dim\":2048,\"embed_init_std\":0.02209708691207961,\"end_n_top\":5,"
-             "\"eos_index\":1,\"gelu_activation\":true,\"id2lang\":{\"0\":\"en\"},\"init_std\":"
-             "0.02,\"is_encoder\":true,\"lang2id\":{\"en\":0},\"layer_norm_eps\":1e-12,"
-             "\"mask_index\":5,\"max_position_embeddings\":512,\"max_vocab\":-1,\"min_count\":0,"
-             "\"n_heads\":16,\"n_langs\":1,\"n_layers\":12,\"pad_index\":2,\"same_enc_dec\":true,"
-             "\"share_inout_emb\":true,\"sinusoidal_embeddings\":false,\"start_n_top\":5,"
-             "\"summary_activation\":null,\"summary_first_dropout\":0.1,"
-             "\"summary_proj_to_labels\":true,\"summary_type\":\"first\","
-             "\"summary_use_proj\":true,\"unk_index\":3,\"use_lang_emb\":false" REST,
-     .layers = 12,
-     .heads = 16,
-     .head_dim = 128},
-    {.name = "vit-base-patch16-224",
-     .text = "{\"model_type\":\"vit\"," SIZES "\"architectures\":[\"ViTForImageClassification\"],"
-             "\"encoder_stride\":16,\"id2label\":{\"0\":\"tench\"},\"image_size\":224,"
-             "\"label2id\":{\"tench\":0},\"num_channels\":3,\"patch_size\":16,\"qkv_bias\":"
-             "true" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "mt5-small",
-     .stack = "encoder",
-     .text = "{\"model_type\":\"mt5\",\"architectures\":[\"MT5ForConditionalGeneration\"],"
-             "\"d_ff\":1024,\"d_kv\":64,\"d_model\":512,\"decoder_start_token_id\":0,"
-             "\"dropout_rate\":0.1,\"feed_forward_proj\":\"gated-gelu\",\"initializer_factor\":1.0,"
-             "\"is_encoder_decoder\":true,\"layer_norm_epsilon\":1e-06,\"num_decoder_layers\":8,"
-             "\"num_heads\":6,\"num_layers\":8,\"relative_attention_num_buckets\":32,"
-             "\"tie_word_embeddings\":false,\"tokenizer_class\":\"T5Tokenizer\"" REST,
-     .layers = 8,
-     .heads = 6,
-     .head_dim = 64},
-    {.name = "bart-large-cnn, by default",
-     .text = BART REST,
-     .layers = 6,
-     .heads = 16,
-     .head_dim = 64,
-     .causal = true},
-    {.name = "bart-large-cnn",
-     .stack = "encoder",
-     .text = BART REST,
-     .layers = 12,
-     .heads = 8,
-     .head_dim = 128},
-    {.name = "bart-large-cnn",
-     .stack = "cross",
-     .text = BART REST,
-     .layers = 6,
-     .heads = 16,
-     .head_dim = 64,
-     .cross = true},
-    {.name = "mbart-large-50",
-     .stack = "decoder",
-     .text = "{\"model_type\":\"mbart\"," STACKS "\"_num_labels\":3,\"add_bias_logits\":false,"
-             "\"add_final_layer_norm\":true,\"architectures\":[\"MBartForConditionalGeneration\"],"
-             "\"classif_dropout\":0.0,\"decoder_start_token_id\":2,\"early_stopping\":true,"
-             "\"forced_eos_token_id\":2,\"gradient_checkpointing\":false,\"max_length\":200,"
-             "\"max_position_embeddings\":1024,\"normalize_before\":true,"
-             "\"normalize_embedding\":true,\"num_beams\":5,\"output_past\":true,"
-             "\"static_position_embeddings\":false,\"tokenizer_class\":\"MBart50Tokenizer\"" REST,
-     .layers = 6,
-     .heads = 16,
-     .head_dim = 64,
-     .causal = true},
-    {.name = "whisper-small, by default",
-     .text = WHISPER REST,
-     .layers = 6,
-     .heads = 16,
-     .head_dim = 64,
-     .causal = true},
-    {.name = "whisper-small",
-     .stack = "encoder",
-     .text = WHISPER REST,
-     .layers = 12,
-     .heads = 8,
-     .head_dim = 128},
-    {.name = "whisper-small",
-     .stack = "cross",
-     .text = WHISPER REST,
-     .layers = 6,
-     .heads = 16,
-     .head_dim = 64,
-     .cross = true},
-    {.name = "wav2vec2-base-960h",
-     .text = "{\"model_type\":\"wav2vec2\"," SPEECH ",\"architectures\":[\"Wav2Vec2ForCTC\"],"
-             "\"codevector_dim\":256,\"contrastive_logits_temperature\":0.1,"
-             "\"diversity_loss_weight\":0.1,\"feat_quantizer_dropout\":0.0,\"num_negatives\":100,"
-             "\"num_codevector_groups\":2,\"num_codevectors_per_group\":320,"
-             "\"proj_codevector_dim\":256" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "hubert-base-ls960",
-     .text = "{\"model_type\":\"hubert\"," SPEECH ",\"architectures\":[\"HubertModel\"],"
-             "\"feat_proj_layer_norm\":true,\"tokenizer_class\":\"Wav2Vec2CTCTokenizer\"" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "clip-vit-large-patch14, by default",
-     .text = TOWERS("clip") CLIP_TOWERS CLIP_DICTS "}",
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64,
-     .causal = true},
-    {.name = "clip-vit-base-patch32",
-     .stack = "vision",
-     .text = TOWERS("clip") CLIP_TOWERS ",\"text_config_dict\":null,\"vision_config_dict\":null}",
-     .layers = 24,
-     .heads = 16,
-     .head_dim = 64},
-    {.name = "siglip-base-patch16-224, sizes by default",
-     .stack = "text",
-     .text = TOWERS("siglip") "\"text_config\":{\"model_type\":\"siglip_text_model\"},"
-                              "\"vision_config\":{\"model_type\":\"siglip_vision_model\"}}",
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "siglip-so400m-patch14-384",
-     .stack = "vision",
-     .text =
-         TOWERS("siglip") "\"text_config\":{\"hidden_size\":1152,\"intermediate_size\":4304,"
-                          "\"model_type\":\"siglip_text_model\",\"num_attention_heads\":16,"
-                          "\"num_hidden_layers\":27},\"vision_config\":{\"hidden_size\":1152,"
-                          "\"image_size\":384,"
-                          "\"intermediate_size\":4304,\"model_type\":\"siglip_vision_model\","
-                          "\"num_attention_heads\":16,\"num_hidden_layers\":27,\"patch_size\":14}}",
-     .layers = 27,
-     .heads = 16,
-     .head_dim = 72},
-    {.name = "the text encoder of stable-diffusion-v1-5",
-     .text = "{\"model_type\":\"clip_text_model\",\"architectures\":[\"CLIPTextModel\"],"
-             "\"attention_dropout\":0.0,\"dropout\":0.0,\"hidden_act\":\"quick_gelu\","
-             "\"hidden_size\":768,\"initializer_factor\":1.0,\"initializer_range\":0.02,"
-             "\"intermediate_size\":3072,\"layer_norm_eps\":1e-05,\"max_position_embeddings\":77,"
-             "\"num_attention_heads\":12,\"num_hidden_layers\":12,\"projection_dim\":768" REST,
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64,
-     .causal = true},
-    {.name = "ModernBERT-base", .text = MODERNBERT REST, .layers = 22, .heads = 12, .head_dim = 64},
-    {.name = "mpt-7b",
-     .text = MPT REST,
-     .layers = 32,
-     .heads = 32,
-     .head_dim = 128,
-     .causal = true},
-    {.name = "deberta-v3-base",
-     .text = DEBERTA("\"p2c|c2p\"") "}",
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-    {.name = "deberta-v2-xlarge, of base's size",
-     .text = DEBERTA("[\"p2c\",\"c2p\"]") ",\"attention_head_size\":64,\"conv_act\":\"gelu\","
-                                          "\"conv_kernel_size\":3}",
-     .layers = 12,
-     .heads = 12,
-     .head_dim = 64},
-};
-
-START_TEST(test_config_of_every_encoder_is_read_with_all_its_published_keys)
-{
-    const struct published *p = &published[_i];
-    struct attn_error error = {0};
-    struct attn_config config;
-    struct attn_layer_spec spec;
-    enum attn_status status =
-        attn_config_read(&config, &(struct attn_config_options){.stack = p->stack}, p->text,
-                         strlen(p->text), &error);
-    ck_assert_msg(status == ATTN_OK, "%s: %s", p->name, error.message);
-    attn_config_layer_spec(&spec, &config, p->layers - 1);
-    ck_assert_uint_eq(config.num_layers, p->layers);
-    ck_assert_uint_eq(spec.num_heads, p->heads);
-    ck_assert_uint_eq(spec.num_kv_heads, p->heads);
-    ck_assert_uint_eq(spec.head_dim, p->head_dim);
-    ck_assert_int_eq(spec.is_causal, p->causal);
-    ck_assert_int_eq(spec.is_cross, p->cross);
-    ck_assert_int_eq(attn_layer_check(&spec, &error), ATTN_OK);
-}
-END_TEST
+CASE(encoders, NULL, NULL, 60)
 
 /* ---- Keys that would change the mathematics -------------------------------------------------- */
 
@@ -447,7 +107,7 @@ static const struct {
      "rope_theta", ATTN_UNSUPPORTED},
 };
 
-START_TEST(test_config_of_encoder_refuses_what_changes_its_mathematics_by_name)
+TEST_EACH(config_of_encoder_refuses_what_changes_its_mathematics_by_name, COUNT(refused))
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -456,7 +116,6 @@ START_TEST(test_config_of_encoder_refuses_what_changes_its_mathematics_by_name)
                      refused[_i].status);
     ck_assert_str_eq(error.param, refused[_i].key);
 }
-END_TEST
 
 /* ---- What keys of newer encoders mean -------------------------------------------------------- */
 
@@ -472,7 +131,7 @@ static struct attn_layer_spec spec_of_text(const char *text)
     return spec;
 }
 
-START_TEST(test_config_of_encoder_positions_are_where_their_key_says)
+TEST(config_of_encoder_positions_are_where_their_key_says)
 {
     struct attn_layer_spec spec = spec_of_text(SMALL("esm") "\"vocab_size\":33}");
     ck_assert_int_eq(spec.rope.type, ATTN_ROPE_NONE);
@@ -491,9 +150,8 @@ START_TEST(test_config_of_encoder_positions_are_where_their_key_says)
     ck_assert_uint_eq(spec.rope.grid_prefix, 5);
     ck_assert(spec.q_bias && !spec.k_bias && spec.v_bias && spec.o_bias);
 }
-END_TEST
 
-START_TEST(test_config_of_encoder_biases_and_lengths_are_what_their_keys_say)
+TEST(config_of_encoder_biases_and_lengths_are_what_their_keys_say)
 {
     struct attn_layer_spec spec = spec_of_text(SMALL("beit") "\"vocab_size\":33}");
     ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
@@ -520,11 +178,10 @@ START_TEST(test_config_of_encoder_biases_and_lengths_are_what_their_keys_say)
                                             "\"has_spatial_attention_bias\":false}");
     ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
 }
-END_TEST
 
 /* ---- Biases, groups -------------------------------------------------------------------------- */
 
-START_TEST(test_config_of_vit_and_whisper_denies_single_biases)
+TEST(config_of_vit_and_whisper_denies_single_biases)
 {
     const char *vit = SMALL("vit") "\"qkv_bias\":false}";
     const char *whisper = "{\"model_type\":\"whisper\",\"d_model\":64,\"decoder_layers\":2,"
@@ -538,9 +195,8 @@ START_TEST(test_config_of_vit_and_whisper_denies_single_biases)
     ck_assert(config.specs[0].q_bias && !config.specs[0].k_bias && config.specs[0].v_bias);
     ck_assert(config.specs[0].o_bias);
 }
-END_TEST
 
-START_TEST(test_config_of_albert_divides_layers_among_groups)
+TEST(config_of_albert_divides_layers_among_groups)
 {
     static const size_t groups[] = {0, 0, 0, 1, 1};
     const char *text = "{\"model_type\":\"albert\",\"hidden_size\":64,\"num_attention_heads\":4,"
@@ -551,16 +207,19 @@ START_TEST(test_config_of_albert_divides_layers_among_groups)
     for (size_t i = 0; i < 5; i++)
         ck_assert_uint_eq(attn_config_tensor_index(&config, i), groups[i]);
 }
-END_TEST
 
-START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three)
+TEST(config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three)
 {
-    const char *text = MODERNBERT REST;
+    const char *text = "{\"model_type\":\"modernbert\",\"hidden_size\":64,"
+                       "\"num_attention_heads\":4,\"num_hidden_layers\":6,"
+                       "\"global_attn_every_n_layers\":3,\"local_attention\":128,"
+                       "\"global_rope_theta\":160000.0,"
+                       "\"local_rope_theta\":10000.0}";
     struct attn_error error;
     struct attn_config config;
     struct attn_layer_spec spec;
     ck_assert_int_eq(attn_config_read(&config, NULL, text, strlen(text), &error), ATTN_OK);
-    for (size_t i = 0; i < 22; i++) {
+    for (size_t i = 0; i < 6; i++) {
         attn_config_layer_spec(&spec, &config, i);
         ck_assert_uint_eq(spec.sliding_window, i % 3 == 0 ? 0 : 65); /* 64 on both sides */
         ck_assert_double_eq(spec.rope.theta, i % 3 == 0 ? 160000 : 10000);
@@ -575,9 +234,8 @@ START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_l
     attn_config_layer_spec(&spec, &config, 1);
     ck_assert_double_eq(spec.rope.theta, 10000);
 }
-END_TEST
 
-START_TEST(test_config_of_deberta_divides_scores_for_each_product)
+TEST(config_of_deberta_divides_scores_for_each_product)
 {
     const char *both = DEBERTA("\"p2c|c2p\"") "}", *one = DEBERTA("\"c2p\"") "}";
     struct attn_error error;
@@ -594,10 +252,9 @@ START_TEST(test_config_of_deberta_divides_scores_for_each_product)
     ck_assert_double_eq_tol(spec->scale, 1 / sqrt(64.0 * 2), 1e-15);
     ck_assert(spec->position_bias.content_to_position && !spec->position_bias.position_to_content);
 }
-END_TEST
 
 /* The table of a position bias, and its norm's weight and bias, count once. */
-START_TEST(test_model_counts_a_table_that_layers_share_once)
+TEST(model_counts_a_table_that_layers_share_once)
 {
     static const struct {
         const char *path, *stack;
@@ -606,7 +263,7 @@ START_TEST(test_model_counts_a_table_that_layers_share_once)
         {"tests/golden/mpnet/model", NULL},
         {"tests/golden/deberta_v2/model", NULL},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct attn_model *model =
             cases_open(cases[i].path, &(struct attn_model_options){.stack = cases[i].stack});
         const struct attn_layer_spec *s = attn_model_layer(model, 0);
@@ -623,9 +280,8 @@ START_TEST(test_model_counts_a_table_that_layers_share_once)
         attn_model_close(model);
     }
 }
-END_TEST
 
-START_TEST(test_model_of_shared_layers_keeps_their_weights_once)
+TEST(model_of_shared_layers_keeps_their_weights_once)
 {
     char path[SCRATCH_PATH];
     struct attn_model_info all, one;
@@ -647,24 +303,5 @@ START_TEST(test_model_of_shared_layers_keeps_their_weights_once)
     ck_assert_str_ne(all.fingerprint, one.fingerprint);
     attn_model_close(model);
 }
-END_TEST
 
-#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
-
-void cases_of_encoders(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "encoders", NULL, NULL, 60);
-    tcase_add_loop_test(tcase, test_config_of_every_encoder_is_read_with_all_its_published_keys, 0,
-                        COUNT(published));
-    tcase_add_loop_test(tcase, test_config_of_encoder_refuses_what_changes_its_mathematics_by_name,
-                        0, COUNT(refused));
-    tcase_add_test(tcase, test_config_of_encoder_positions_are_where_their_key_says);
-    tcase_add_test(tcase, test_config_of_encoder_biases_and_lengths_are_what_their_keys_say);
-    tcase_add_test(tcase, test_config_of_vit_and_whisper_denies_single_biases);
-    tcase_add_test(tcase, test_config_of_deberta_divides_scores_for_each_product);
-    tcase_add_test(tcase, test_config_of_albert_divides_layers_among_groups);
-    tcase_add_test(
-        tcase, test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three);
-    tcase_add_test(tcase, test_model_counts_a_table_that_layers_share_once);
-    tcase_add_test(tcase, test_model_of_shared_layers_keeps_their_weights_once);
-}
+CASES_OF(encoders)

@@ -168,7 +168,9 @@ static const struct {
     {T5 ",\"d_kv\":null}", 2, 4, 12, 0, 0, 1, "", 0, 0, true},
 };
 
-START_TEST(test_family_means_what_its_configuration_class_means)
+CASE(families, NULL, NULL, 60)
+
+TEST_EACH(family_means_what_its_configuration_class_means, COUNT(meanings))
 {
     const char *text = meanings[_i].text;
     struct attn_layer_spec spec = spec_of(text, NULL, meanings[_i].layer);
@@ -187,9 +189,8 @@ START_TEST(test_family_means_what_its_configuration_class_means)
         ck_assert_msg(biases[i] == (strchr(meanings[_i].biases, "qkvo"[i]) != NULL),
                       "%s: bias of %c", text, "qkvo"[i]);
 }
-END_TEST
 
-START_TEST(test_family_fields_that_only_one_has)
+TEST(family_fields_that_only_one_has)
 {
     struct attn_layer_spec spec = spec_of(CONFIG("qwen3", "512", "32", "2") "}", NULL, 0);
     ck_assert(spec.qk_norm.type == ATTN_NORM_RMS && !spec.sinks);
@@ -225,9 +226,8 @@ START_TEST(test_family_fields_that_only_one_has)
     spec = spec_of(CONFIG("falcon", "512", "8", "2") "}", NULL, 0);
     ck_assert_int_eq(spec.position_bias.type, ATTN_BIAS_NONE);
 }
-END_TEST
 
-START_TEST(test_family_t5_has_three_stacks)
+TEST(family_t5_has_three_stacks)
 {
     const char *text = T5 ",\"num_decoder_layers\":5}";
     struct attn_layer_spec spec = spec_of(text, "encoder", 2);
@@ -255,7 +255,6 @@ START_TEST(test_family_t5_has_three_stacks)
     ck_assert_uint_eq(config.num_layers, 3);
     ck_assert(spec.is_causal);
 }
-END_TEST
 
 /* ---- RoPE ----------------------------------------------------------------------------------- */
 
@@ -311,7 +310,7 @@ static const struct {
      ATTN_ROPE_LINEAR, 3, 0, 1},
 };
 
-START_TEST(test_rope_settings_resolve_as_hugging_face_has_them)
+TEST_EACH(rope_settings_resolve_as_hugging_face_has_them, COUNT(ropes))
 {
     struct attn_rope_spec rope = spec_of(ropes[_i].text, NULL, 0).rope;
     ck_assert_int_eq(rope.type, ropes[_i].type);
@@ -320,9 +319,8 @@ START_TEST(test_rope_settings_resolve_as_hugging_face_has_them)
     ck_assert_msg(fabs(rope.attention_factor - ropes[_i].attention_factor) < 1e-12, "%s: %.17g",
                   ropes[_i].text, rope.attention_factor);
 }
-END_TEST
 
-START_TEST(test_rope_yarn_fills_in_its_turns)
+TEST(rope_yarn_fills_in_its_turns)
 {
     struct attn_rope_spec rope = spec_of(LLAMA_ROPE(YARN), NULL, 0).rope;
     ck_assert_double_eq(rope.beta_fast, 32);
@@ -342,9 +340,8 @@ START_TEST(test_rope_yarn_fills_in_its_turns)
     ck_assert(
         spec_of(CONFIG("gpt_oss", "512", "16", "2") ROPE_SCALING(YARN) "}", NULL, 0).rope.truncate);
 }
-END_TEST
 
-START_TEST(test_rope_longrope_keeps_both_lists)
+TEST(rope_longrope_keeps_both_lists)
 {
     const double expected[2][3] = {{1, 1.5, 2}, {3, 4.5, 6}};
     struct attn_rope_spec rope =
@@ -353,7 +350,6 @@ START_TEST(test_rope_longrope_keeps_both_lists)
     ck_assert_mem_eq(rope.short_factor, expected[0], sizeof expected[0]);
     ck_assert_mem_eq(rope.long_factor, expected[1], sizeof expected[1]);
 }
-END_TEST
 
 #define BY_TYPE                                                                        \
     CONFIG("gemma2", "512", "4", "2")                                                  \
@@ -361,7 +357,7 @@ END_TEST
     "\"rope_theta\":1e6},\"sliding_attention\":{\"rope_type\":\"default\","            \
     "\"rope_theta\":10000}}"
 
-START_TEST(test_rope_parameters_may_differ_by_layer_type)
+TEST(rope_parameters_may_differ_by_layer_type)
 {
     struct attn_rope_spec sliding = spec_of(BY_TYPE "}", NULL, 0).rope;
     struct attn_rope_spec full = spec_of(BY_TYPE "}", NULL, 1).rope;
@@ -381,9 +377,8 @@ START_TEST(test_rope_parameters_may_differ_by_layer_type)
     ck_assert_int_eq(spec_of(one, NULL, 1).rope.type, ATTN_ROPE_LINEAR);
     ck_assert_double_eq(spec_of(one, NULL, 1).rope.theta, 777);
 }
-END_TEST
 
-START_TEST(test_rope_settings_do_not_depend_on_the_order_of_keys)
+TEST(rope_settings_do_not_depend_on_the_order_of_keys)
 {
     const char *texts[] = {
         "{\"rope_parameters\":{\"rope_theta\":500,\"factor\":2,\"rope_type\":\"linear\"},"
@@ -400,7 +395,6 @@ START_TEST(test_rope_settings_do_not_depend_on_the_order_of_keys)
         ck_assert_double_eq(rope.factor, 2);
     }
 }
-END_TEST
 
 /* ---- Configurations that are refused ------------------------------------------------------- */
 
@@ -503,7 +497,7 @@ static const struct {
      "num_decoder_layers"},
 };
 
-START_TEST(test_family_refuses_by_name)
+TEST_EACH(family_refuses_by_name, COUNT(refused))
 {
     struct attn_error error = {0};
     const char *text = refused[_i].text;
@@ -516,20 +510,5 @@ START_TEST(test_family_refuses_by_name)
                   error.param, error.message);
     ck_assert_msg(strstr(error.message, error.param) != NULL, "%s", error.message);
 }
-END_TEST
 
-void cases_of_families(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "families", NULL, NULL, 60);
-    tcase_add_loop_test(tcase, test_family_means_what_its_configuration_class_means, 0,
-                        sizeof meanings / sizeof meanings[0]);
-    tcase_add_test(tcase, test_family_fields_that_only_one_has);
-    tcase_add_test(tcase, test_family_t5_has_three_stacks);
-    tcase_add_loop_test(tcase, test_rope_settings_resolve_as_hugging_face_has_them, 0,
-                        sizeof ropes / sizeof ropes[0]);
-    tcase_add_test(tcase, test_rope_yarn_fills_in_its_turns);
-    tcase_add_test(tcase, test_rope_longrope_keeps_both_lists);
-    tcase_add_test(tcase, test_rope_parameters_may_differ_by_layer_type);
-    tcase_add_test(tcase, test_rope_settings_do_not_depend_on_the_order_of_keys);
-    tcase_add_loop_test(tcase, test_family_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
-}
+CASES_OF(families)

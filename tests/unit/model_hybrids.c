@@ -56,7 +56,7 @@ static char letter_of(const struct attn_config *config, size_t layer)
     return "AS??LM-ECR"[config->types[layer]];
 }
 
-START_TEST(test_hybrid_layers_are_those_that_the_configuration_says)
+TEST_EACH(hybrid_layers_are_those_that_the_configuration_says, COUNT(hybrids))
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -69,7 +69,6 @@ START_TEST(test_hybrid_layers_are_those_that_the_configuration_says)
         ck_assert(attn_config_attends(&config, i) == (want[i] == 'A' || want[i] == 'S'));
     }
 }
-END_TEST
 
 static const struct {
     const char *text, *key;
@@ -104,7 +103,7 @@ static const struct {
     {OF("chatglm") LAYERS(1) ",\"position_encoding_2d\":true}", "position_encoding_2d"},
 };
 
-START_TEST(test_hybrid_configurations_that_contradict_themselves_are_refused)
+TEST_EACH(hybrid_configurations_that_contradict_themselves_are_refused, COUNT(refused))
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -113,7 +112,6 @@ START_TEST(test_hybrid_configurations_that_contradict_themselves_are_refused)
                   text);
     ck_assert_msg(strstr(error.message, refused[_i].key) != NULL, "%s: %s", text, error.message);
 }
-END_TEST
 
 static struct attn_layer_spec spec_of(const char *text)
 {
@@ -126,7 +124,7 @@ static struct attn_layer_spec spec_of(const char *text)
     return spec;
 }
 
-START_TEST(test_hybrid_keys_say_which_of_two_models_it_is)
+TEST(hybrid_keys_say_which_of_two_models_it_is)
 {
     struct attn_layer_spec s = spec_of(OF("baichuan") LAYERS(1) "}");
     ck_assert(s.position_bias.type == ATTN_BIAS_ALIBI && s.rope.type == ATTN_ROPE_NONE);
@@ -154,16 +152,5 @@ START_TEST(test_hybrid_keys_say_which_of_two_models_it_is)
     s = spec_of(BLOCKS(ATTENDS("8", "") "," ATTENDS("4", "") "," ATTENDS("2", "")));
     ck_assert_uint_eq(s.num_kv_heads, 4);
 }
-END_TEST
 
-#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
-
-void cases_of_hybrids(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "hybrids", NULL, NULL, 0);
-    tcase_add_loop_test(tcase, test_hybrid_layers_are_those_that_the_configuration_says, 0,
-                        COUNT(hybrids));
-    tcase_add_loop_test(tcase, test_hybrid_configurations_that_contradict_themselves_are_refused, 0,
-                        COUNT(refused));
-    tcase_add_test(tcase, test_hybrid_keys_say_which_of_two_models_it_is);
-}
+CASES_OF(hybrids)

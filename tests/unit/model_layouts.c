@@ -101,7 +101,9 @@ static const struct {
     {",\"new_decoder_architecture\":true", 4},
 };
 
-START_TEST(test_layout_grouped_goes_round_by_kv_head)
+CASE(layouts, setup, teardown, 60)
+
+TEST_EACH(layout_grouped_goes_round_by_kv_head, COUNT(falcons))
 {
     const size_t groups = falcons[_i].groups, d = 2, each = 4 / groups;
     const struct tensor tensors[] = {
@@ -135,9 +137,8 @@ START_TEST(test_layout_grouped_goes_round_by_kv_head)
     }
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_layout_plain_has_queries_first_then_keys_then_values)
+TEST(layout_plain_has_queries_first_then_keys_then_values)
 {
     const struct tensor tensors[] = {
         {"model.layers.0.self_attn.qkv_proj.weight", 16, 8},
@@ -156,9 +157,8 @@ START_TEST(test_layout_plain_has_queries_first_then_keys_then_values)
     }
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_layout_refuses_fused_tensor_of_another_form)
+TEST(layout_refuses_fused_tensor_of_another_form)
 {
     /* The rows of one key/value head where the configuration says four. */
     const struct tensor tensors[] = {
@@ -174,7 +174,6 @@ START_TEST(test_layout_refuses_fused_tensor_of_another_form)
     ck_assert_str_eq(error.param, tensors[0].name);
     ck_assert_ptr_nonnull(strstr(error.message, "[24, 8]"));
 }
-END_TEST
 
 /* ---- Prefixes ------------------------------------------------------------------------------- */
 
@@ -203,7 +202,7 @@ static const struct {
       "SelfAttention.o.weight"}},
 };
 
-START_TEST(test_layout_finds_tensors_under_each_prefix)
+TEST_EACH(layout_finds_tensors_under_each_prefix, COUNT(named))
 {
     for (const char *const *prefix = named[_i].prefixes; *prefix != NULL; prefix++) {
         char names[4][128];
@@ -223,7 +222,6 @@ START_TEST(test_layout_finds_tensors_under_each_prefix)
         attn_model_close(model);
     }
 }
-END_TEST
 
 /* ---- T5, shards ----------------------------------------------------------------------------- */
 
@@ -253,9 +251,9 @@ static const struct tensor t5_tensors[] = {
     TABLE("decoder", "0.SelfAttention"),
     TABLE("decoder", "1.EncDecAttention"), /* an unused tensor of old checkpoints */
 };
-#define NUM_T5 (sizeof t5_tensors / sizeof t5_tensors[0])
+#define NUM_T5 COUNT(t5_tensors)
 
-START_TEST(test_layout_t5_stacks_share_block_0s_table)
+TEST(layout_t5_stacks_share_block_0s_table)
 {
     const struct {
         const char *stack;
@@ -279,9 +277,8 @@ START_TEST(test_layout_t5_stacks_share_block_0s_table)
         attn_model_close(model);
     }
 }
-END_TEST
 
-START_TEST(test_layout_t5_cross_stack_has_no_table_and_caches_encoder_rows)
+TEST(layout_t5_cross_stack_has_no_table_and_caches_encoder_rows)
 {
     const size_t zeroth[] = {0};
     struct attn_model_info info;
@@ -304,7 +301,6 @@ START_TEST(test_layout_t5_cross_stack_has_no_table_and_caches_encoder_rows)
         ATTN_NOT_FOUND);
     ck_assert_str_eq(error.param, "decoder.block.1.layer.1.EncDecAttention.q.weight");
 }
-END_TEST
 
 /* Puts each tensor into the file that `place` names, in an index; only the files `there` are
  * written. */
@@ -326,7 +322,7 @@ static void write_shards(const char *config, const struct tensor *tensors, size_
     write_tensors(there, kept, n, 0);
 }
 
-START_TEST(test_layout_opens_no_shard_of_an_unwanted_layer)
+TEST(layout_opens_no_shard_of_an_unwanted_layer)
 {
     /* The encoder's block 1 and the table of biases exist; block 0 and the decoder do not. */
     const char *place[NUM_T5];
@@ -348,7 +344,6 @@ START_TEST(test_layout_opens_no_shard_of_an_unwanted_layer)
         ATTN_NOT_FOUND);
     ck_assert_str_eq(error.param, "gone.safetensors");
 }
-END_TEST
 
 /* ---- Norms, sinks; every reference ---------------------------------------------------------- */
 
@@ -365,7 +360,7 @@ static void check_array(const char *name, const char *tensor, const float *got, 
     free(raw);
 }
 
-START_TEST(test_layout_reads_norms_and_sinks)
+TEST(layout_reads_norms_and_sinks)
 {
     struct attn_model *model = open_stack(REFERENCE "qwen3/model", NULL);
     const struct attn_layer *layer = attn_model_loaded_layer(model, 1);
@@ -377,9 +372,8 @@ START_TEST(test_layout_reads_norms_and_sinks)
     check_array("gpt_oss", "model.layers.1.self_attn.sinks", layer->sinks, 4);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_layout_refuses_sinks_and_norms_beyond_bounds)
+TEST(layout_refuses_sinks_and_norms_beyond_bounds)
 {
     const char *files[] = {"qwen3", "gpt_oss"};
     const char *tensors[] = {"model.layers.1.self_attn.k_norm.weight",
@@ -412,9 +406,8 @@ START_TEST(test_layout_refuses_sinks_and_norms_beyond_bounds)
         attn_model_close(model);
     }
 }
-END_TEST
 
-START_TEST(test_layout_loads_every_reference_checkpoint)
+TEST(layout_loads_every_reference_checkpoint)
 {
     DIR *directory = opendir(REFERENCE);
     size_t loaded = 0;
@@ -435,21 +428,5 @@ START_TEST(test_layout_loads_every_reference_checkpoint)
     closedir(directory);
     ck_assert_uint_ge(loaded, 30);
 }
-END_TEST
 
-void cases_of_layouts(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "layouts", setup, teardown, 60);
-    tcase_add_loop_test(tcase, test_layout_grouped_goes_round_by_kv_head, 0,
-                        sizeof falcons / sizeof falcons[0]);
-    tcase_add_test(tcase, test_layout_plain_has_queries_first_then_keys_then_values);
-    tcase_add_test(tcase, test_layout_refuses_fused_tensor_of_another_form);
-    tcase_add_loop_test(tcase, test_layout_finds_tensors_under_each_prefix, 0,
-                        sizeof named / sizeof named[0]);
-    tcase_add_test(tcase, test_layout_t5_stacks_share_block_0s_table);
-    tcase_add_test(tcase, test_layout_t5_cross_stack_has_no_table_and_caches_encoder_rows);
-    tcase_add_test(tcase, test_layout_opens_no_shard_of_an_unwanted_layer);
-    tcase_add_test(tcase, test_layout_reads_norms_and_sinks);
-    tcase_add_test(tcase, test_layout_refuses_sinks_and_norms_beyond_bounds);
-    tcase_add_test(tcase, test_layout_loads_every_reference_checkpoint);
-}
+CASES_OF(layouts)

@@ -33,16 +33,17 @@ static struct attn_model *open_random(const char *config)
     return model;
 }
 
-START_TEST(test_random_mixer_is_splitmix64)
+CASE(random, NULL, NULL, 60)
+
+TEST(random_mixer_is_splitmix64)
 {
     /* The first outputs of SplitMix64 seeded with 0. */
     ck_assert_uint_eq(attn_hash_mix(UINT64_C(0x9e3779b97f4a7c15)), UINT64_C(0xe220a8397b1dcdaf));
     ck_assert_uint_eq(attn_hash_mix(UINT64_C(0x9e3779b97f4a7c15) * 2),
                       UINT64_C(0x6e789e6aa1b965f4));
 }
-END_TEST
 
-START_TEST(test_random_model_resolves_its_configuration)
+TEST(random_model_resolves_its_configuration)
 {
     struct attn_model_info info;
     struct attn_model *model = open_random(
@@ -71,9 +72,8 @@ START_TEST(test_random_model_resolves_its_configuration)
     ck_assert_ptr_null(attn_model_layer(model, 1));
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_model_of_a_dtype_that_does_not_exist_is_refused)
+TEST(model_of_a_dtype_that_does_not_exist_is_refused)
 {
     const char *config = "{\"hidden_size\":96,\"num_attention_heads\":8}";
     const struct attn_model_options options[] = {
@@ -84,16 +84,15 @@ START_TEST(test_model_of_a_dtype_that_does_not_exist_is_refused)
     };
     struct attn_model *model;
     struct attn_error error;
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+    for (size_t i = 0; i < COUNT(options); i++) {
         enum attn_status status =
             attn_model_open_random(&model, config, strlen(config), &options[i], &error);
         ck_assert_int_eq(status, ATTN_UNSUPPORTED);
         ck_assert_str_eq(error.param, i < 2 ? "dtype" : "kv_dtype");
     }
 }
-END_TEST
 
-START_TEST(test_random_model_has_any_field_of_a_specification)
+TEST(random_model_has_any_field_of_a_specification)
 {
     struct attn_model *model = open_random(
         "{\"hidden_size\":24,\"num_attention_heads\":4,\"num_hidden_layers\":2,\"head_dim\":10,"
@@ -131,7 +130,6 @@ START_TEST(test_random_model_has_any_field_of_a_specification)
     ck_assert_uint_eq(spec->position_bias.max_distance, 128);
     attn_model_close(model);
 }
-END_TEST
 
 /* Checks that all of x is in center +-bound, and not all on one side. */
 static void check_spread(const float *x, size_t count, float center, float bound)
@@ -146,7 +144,7 @@ static void check_spread(const float *x, size_t count, float center, float bound
     ck_assert_uint_lt(above, count);
 }
 
-START_TEST(test_random_weights_fill_norms_sinks_tables_and_extra_keys)
+TEST(random_weights_fill_norms_sinks_tables_and_extra_keys)
 {
     struct attn_model *model = open_random(
         "{\"hidden_size\":64,\"num_attention_heads\":16,\"head_dim\":32,\"qk_norm\":true,"
@@ -161,9 +159,8 @@ START_TEST(test_random_weights_fill_norms_sinks_tables_and_extra_keys)
     ck_assert_mem_ne(layer->q_norm, layer->k_norm, 32 * sizeof(float));
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_random_model_refuses_unknown_and_missing_keys)
+TEST(random_model_refuses_unknown_and_missing_keys)
 {
     const struct {
         const char *text;
@@ -197,7 +194,7 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         {RANDOM ",\"scale\":1e6}", ATTN_OUT_OF_RANGE, "scale"},
         {RANDOM ",\"rms_norm_eps\":2}", ATTN_OUT_OF_RANGE, "rms_norm_eps"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct attn_error error = {0};
         struct attn_model *model = NULL;
         enum attn_status status =
@@ -208,9 +205,8 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         ck_assert_ptr_null(model);
     }
 }
-END_TEST
 
-START_TEST(test_random_weights_are_uniform_with_variance_1_over_in)
+TEST(random_weights_are_uniform_with_variance_1_over_in)
 {
     struct attn_model *model =
         open_random("{\"hidden_size\":512,\"num_attention_heads\":8,\"attention_bias\":true}");
@@ -235,7 +231,6 @@ START_TEST(test_random_weights_are_uniform_with_variance_1_over_in)
         ck_assert_double_lt(fabs((double)q->bias[i]), 0.1);
     attn_model_close(model);
 }
-END_TEST
 
 static void random_fingerprint(char out[17], const char *config)
 {
@@ -246,7 +241,7 @@ static void random_fingerprint(char out[17], const char *config)
     attn_model_close(model);
 }
 
-START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
+TEST(random_weights_follow_seed_layer_and_tensor_only)
 {
     char first[17], again[17], other[17];
     const char *config = "{\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":2}";
@@ -278,8 +273,8 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
                             LONGROPE("4", "1"),
                             LONGROPE("4.5", "1"),
                             LONGROPE("4", "1.5")};
-    char seen[sizeof others / sizeof others[0]][17];
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    char seen[COUNT(others)][17];
+    for (size_t i = 0; i < COUNT(others); i++) {
         char text[512];
         snprintf(text, sizeof text, RANDOM_2 ",\"%s}", others[i]);
         random_fingerprint(seen[i], text);
@@ -299,10 +294,9 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
     ck_assert_mem_eq(&alone, a->q.panels, sizeof alone);
     attn_model_close(model);
 }
-END_TEST
 
 /* Layer 3 reads the last sliding layer before it, layer 2 the last full one. */
-START_TEST(test_random_layers_that_read_another_have_its_keys_and_values)
+TEST(random_layers_that_read_another_have_its_keys_and_values)
 {
     static const size_t sources[] = {SIZE_MAX, SIZE_MAX, 0, 1};
     struct attn_model *model =
@@ -324,14 +318,13 @@ START_TEST(test_random_layers_that_read_another_have_its_keys_and_values)
     }
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_random_layers_refuse_to_read_others_where_no_layer_can)
+TEST(random_layers_refuse_to_read_others_where_no_layer_can)
 {
     static const char *const others[] = {
         "is_cross\":true", "add_bias_kv\":true", "add_zero_attn\":true",
         "kv_lora_rank\":4,\"qk_nope_head_dim\":2,\"qk_rope_head_dim\":2,\"value_head_dim\":2"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    for (size_t i = 0; i < COUNT(others); i++) {
         char text[256];
         struct attn_model *model = NULL;
         struct attn_error error = {0};
@@ -341,9 +334,8 @@ START_TEST(test_random_layers_refuse_to_read_others_where_no_layer_can)
                       "%s: %s", text, error.message);
     }
 }
-END_TEST
 
-START_TEST(test_random_stream_is_pinned)
+TEST(random_stream_is_pinned)
 {
     const float expected[4] = {7972515 * 0x1p-24f, -7922735 * 0x1p-24f, 8377667 * 0x1p-24f,
                                -8445919 * 0x1p-24f};
@@ -351,20 +343,5 @@ START_TEST(test_random_stream_is_pinned)
     attn_random_uniform(got, 4, attn_random_stream(7, 3, 2), 1);
     ck_assert_mem_eq(got, expected, sizeof got);
 }
-END_TEST
 
-void cases_of_random(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "random", NULL, NULL, 60);
-    tcase_add_test(tcase, test_random_mixer_is_splitmix64);
-    tcase_add_test(tcase, test_random_model_resolves_its_configuration);
-    tcase_add_test(tcase, test_model_of_a_dtype_that_does_not_exist_is_refused);
-    tcase_add_test(tcase, test_random_model_has_any_field_of_a_specification);
-    tcase_add_test(tcase, test_random_weights_fill_norms_sinks_tables_and_extra_keys);
-    tcase_add_test(tcase, test_random_model_refuses_unknown_and_missing_keys);
-    tcase_add_test(tcase, test_random_weights_are_uniform_with_variance_1_over_in);
-    tcase_add_test(tcase, test_random_weights_follow_seed_layer_and_tensor_only);
-    tcase_add_test(tcase, test_random_layers_that_read_another_have_its_keys_and_values);
-    tcase_add_test(tcase, test_random_layers_refuse_to_read_others_where_no_layer_can);
-    tcase_add_test(tcase, test_random_stream_is_pinned);
-}
+CASES_OF(random)

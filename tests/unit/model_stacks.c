@@ -85,7 +85,7 @@ static const struct {
      ATTN_UNSUPPORTED},
 };
 
-START_TEST(test_config_of_stacks_refuses_what_is_not_computed_by_name)
+TEST_EACH(config_of_stacks_refuses_what_is_not_computed_by_name, COUNT(refused))
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -96,11 +96,10 @@ START_TEST(test_config_of_stacks_refuses_what_is_not_computed_by_name)
                      refused[_i].status);
     ck_assert_str_eq(error.param, refused[_i].key);
 }
-END_TEST
 
 /* ---- Read ------------------------------------------------------------------------------------ */
 
-START_TEST(test_config_of_nllb_has_three_stacks)
+TEST(config_of_nllb_has_three_stacks)
 {
     static const char *const stacks[] = {NULL, "encoder", "cross"};
     struct attn_error error;
@@ -115,9 +114,8 @@ START_TEST(test_config_of_nllb_has_three_stacks)
         ck_assert_int_eq(attn_layer_check(&spec, &error), ATTN_OK);
     }
 }
-END_TEST
 
-START_TEST(test_config_of_encoders_with_windows_counts_both_ends)
+TEST(config_of_encoders_with_windows_counts_both_ends)
 {
     const char *t5gemma =
         "{\"model_type\":\"t5gemma\",\"encoder\":" T5GEMMA ",\"decoder\":" T5GEMMA "}";
@@ -141,10 +139,9 @@ START_TEST(test_config_of_encoders_with_windows_counts_both_ends)
     attn_config_layer_spec(&spec, &config, 1);
     ck_assert_uint_eq(spec.sliding_window, 8);
 }
-END_TEST
 
 /* The width of the rows comes from the other model's settings, whatever stands beside it. */
-START_TEST(test_config_of_cross_stacks_has_the_width_of_the_encoder)
+TEST(config_of_cross_stacks_has_the_width_of_the_encoder)
 {
     static const struct {
         const char *text;
@@ -163,7 +160,7 @@ START_TEST(test_config_of_cross_stacks_has_the_width_of_the_encoder)
     };
     struct attn_config config;
     struct attn_layer_spec spec;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         read_stack(&config, cases[i].text, "cross");
         attn_config_layer_spec(&spec, &config, 0);
         ck_assert_uint_eq(spec.key_size, cases[i].width);
@@ -171,9 +168,8 @@ START_TEST(test_config_of_cross_stacks_has_the_width_of_the_encoder)
         ck_assert(spec.is_cross && spec.hidden_size == 64);
     }
 }
-END_TEST
 
-START_TEST(test_config_of_speecht5_has_one_key_less_before_a_query)
+TEST(config_of_speecht5_has_one_key_less_before_a_query)
 {
     const char *text = "{\"model_type\":\"speecht5\",\"hidden_size\":64,"
                        "\"encoder_attention_heads\":4,\"encoder_layers\":2}";
@@ -185,11 +181,10 @@ START_TEST(test_config_of_speecht5_has_one_key_less_before_a_query)
     ck_assert_uint_eq(attn_relative_rows(spec), 320);
     ck_assert_double_eq_tol(spec->scale, 0.25, 1e-15);
 }
-END_TEST
 
 /* ---- Layers divided between stacks ----------------------------------------------------------- */
 
-START_TEST(test_config_of_mllama_divides_its_layers)
+TEST(config_of_mllama_divides_its_layers)
 {
     struct attn_config decoder, cross;
     struct attn_layer_spec spec;
@@ -206,9 +201,8 @@ START_TEST(test_config_of_mllama_divides_its_layers)
     ck_assert(spec.rope.type == ATTN_ROPE_NONE && spec.qk_norm.type == ATTN_NORM_RMS);
     ck_assert(!spec.is_causal && spec.is_cross && spec.num_kv_heads == 8);
 }
-END_TEST
 
-START_TEST(test_model_of_divided_layers_has_each_in_one_stack)
+TEST(model_of_divided_layers_has_each_in_one_stack)
 {
     static const size_t layers[] = {1};
     static const char *const stacks[] = {"decoder", "cross"};
@@ -230,11 +224,10 @@ START_TEST(test_model_of_divided_layers_has_each_in_one_stack)
     ck_assert_int_eq(attn_model_open(&model, path, &chosen, &error), ATTN_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(error.message, "layers has 1, which is a layer of another stack"));
 }
-END_TEST
 
 /* ---- Tables of layers ------------------------------------------------------------------------ */
 
-START_TEST(test_model_counts_a_table_of_each_layer_for_each)
+TEST(model_counts_a_table_of_each_layer_for_each)
 {
     const char *umt5 = "tests/golden/umt5/model", *speecht5 = "tests/golden/speecht5/model";
     const size_t one = cases_parameters(speecht5, "encoder", 1);
@@ -242,10 +235,9 @@ START_TEST(test_model_counts_a_table_of_each_layer_for_each)
                       2 * cases_parameters(umt5, "decoder", 1));
     ck_assert_uint_eq(cases_parameters(speecht5, "encoder", 2), 2 * one - 10 * 6); /* [2M][D] */
 }
-END_TEST
 
 /* The same rows for other distances are another layer. */
-START_TEST(test_model_fingerprint_tells_the_distances_of_relative_keys)
+TEST(model_fingerprint_tells_the_distances_of_relative_keys)
 {
     static const char *const sides[] = {
         "\"relative_attention_max_distance\":2,\"max_relative_after\":3}",
@@ -268,21 +260,5 @@ START_TEST(test_model_fingerprint_tells_the_distances_of_relative_keys)
     ck_assert_uint_eq(info[0].num_parameters, info[1].num_parameters);
     ck_assert_str_ne(info[0].fingerprint, info[1].fingerprint);
 }
-END_TEST
 
-#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
-
-void cases_of_stacks(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "stacks", NULL, NULL, 0);
-    tcase_add_loop_test(tcase, test_config_of_stacks_refuses_what_is_not_computed_by_name, 0,
-                        COUNT(refused));
-    tcase_add_test(tcase, test_config_of_nllb_has_three_stacks);
-    tcase_add_test(tcase, test_config_of_encoders_with_windows_counts_both_ends);
-    tcase_add_test(tcase, test_config_of_cross_stacks_has_the_width_of_the_encoder);
-    tcase_add_test(tcase, test_config_of_speecht5_has_one_key_less_before_a_query);
-    tcase_add_test(tcase, test_config_of_mllama_divides_its_layers);
-    tcase_add_test(tcase, test_model_of_divided_layers_has_each_in_one_stack);
-    tcase_add_test(tcase, test_model_counts_a_table_of_each_layer_for_each);
-    tcase_add_test(tcase, test_model_fingerprint_tells_the_distances_of_relative_keys);
-}
+CASES_OF(stacks)

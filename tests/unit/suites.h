@@ -1,5 +1,5 @@
-/* suites.h: the list of unit suites.  A new suite is one line here and one file, test_NAME.c, which
- * defines suite_NAME(); `make style` names a suite that was forgotten. */
+/* suites.h: the list of unit suites.  A new suite is one line here and one file, test_NAME.c, with
+ * SUITE(NAME) at its end; `make style` names a suite that was forgotten. */
 #ifndef TESTS_UNIT_SUITES_H
 #define TESTS_UNIT_SUITES_H
 

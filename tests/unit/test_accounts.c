@@ -68,7 +68,7 @@ static void *take_and_return(void *seed)
     return NULL;
 }
 
-START_TEST(test_accounts_32_threads_pass_no_limit_and_leave_nothing_taken)
+TEST(accounts_32_threads_pass_no_limit_and_leave_nothing_taken)
 {
     atomic_size_t seed = 1;
     set_limit(SRV_QUOTA_CACHE, LIMIT);
@@ -77,7 +77,6 @@ START_TEST(test_accounts_32_threads_pass_no_limit_and_leave_nothing_taken)
     ck_assert_uint_le(highest, ROOM);
     ck_assert_uint_eq(account.used[SRV_QUOTA_CACHE], LIMIT - ROOM);
 }
-END_TEST
 
 static void *take_ones(void *taken)
 {
@@ -87,7 +86,7 @@ static void *take_ones(void *taken)
     return NULL;
 }
 
-START_TEST(test_accounts_exactly_the_limit_can_be_taken)
+TEST(accounts_exactly_the_limit_can_be_taken)
 {
     atomic_size_t taken = 0;
     set_limit(SRV_QUOTA_SESSIONS, LIMIT);
@@ -97,9 +96,8 @@ START_TEST(test_accounts_exactly_the_limit_can_be_taken)
     ck_assert(!srv_account_charge(&account, SRV_QUOTA_SESSIONS, 1));
     ck_assert(!srv_account_charge(&account, SRV_QUOTA_SESSIONS, SIZE_MAX));
 }
-END_TEST
 
-START_TEST(test_accounts_a_lower_limit_takes_nothing_away_and_lets_nothing_grow)
+TEST(accounts_a_lower_limit_takes_nothing_away_and_lets_nothing_grow)
 {
     set_limit(SRV_QUOTA_CACHE, 100);
     ck_assert(srv_account_charge(&account, SRV_QUOTA_CACHE, 90));
@@ -109,7 +107,6 @@ START_TEST(test_accounts_a_lower_limit_takes_nothing_away_and_lets_nothing_grow)
     ck_assert(srv_account_charge(&account, SRV_QUOTA_CACHE, 5));
     ck_assert(!srv_account_charge(&account, SRV_QUOTA_CACHE, 1));
 }
-END_TEST
 
 /* ---- Requests by the second ------------------------------------------------------------------ */
 
@@ -121,7 +118,7 @@ static size_t take_all(uint64_t now_ns, size_t most)
     return taken;
 }
 
-START_TEST(test_accounts_a_second_s_requests_may_come_at_once_and_no_more)
+TEST_EACH(accounts_a_second_s_requests_may_come_at_once_and_no_more, 7)
 {
     static const size_t limits[] = {1, 2, 3, 7, 100, 999, 1000000};
     size_t limit = limits[_i];
@@ -132,7 +129,6 @@ START_TEST(test_accounts_a_second_s_requests_may_come_at_once_and_no_more)
     ck_assert_uint_le(take_all(now + SECOND_NS / 2, 2 * limit), limit / 2);
     ck_assert_uint_eq(take_all(now + 10 * SECOND_NS, 2 * limit), limit);
 }
-END_TEST
 
 static void *take_at_one_time(void *taken)
 {
@@ -140,7 +136,7 @@ static void *take_at_one_time(void *taken)
     return NULL;
 }
 
-START_TEST(test_accounts_requests_of_32_threads_are_counted_together)
+TEST(accounts_requests_of_32_threads_are_counted_together)
 {
     atomic_size_t taken = 0;
     set_limit(SRV_QUOTA_REQUESTS, LIMIT);
@@ -148,7 +144,6 @@ START_TEST(test_accounts_requests_of_32_threads_are_counted_together)
     ck_assert_uint_eq(taken, LIMIT);
     ck_assert_uint_eq(account.requests, LIMIT);
 }
-END_TEST
 
 /* ---- The file of keys ------------------------------------------------------------------------ */
 
@@ -176,7 +171,7 @@ static void expect_limits(const char *name, size_t sessions, size_t requests)
     ck_assert_uint_eq(srv_account_limit(found, SRV_QUOTA_REQUESTS), requests);
 }
 
-START_TEST(test_accounts_have_the_limits_of_the_file_its_defaults_or_none)
+TEST(accounts_have_the_limits_of_the_file_its_defaults_or_none)
 {
     read_file("{\"keys\":[" ENTRY("b", ",\"max_sessions\":5") "," ENTRY(
                   "c", "") "],"
@@ -203,7 +198,6 @@ START_TEST(test_accounts_have_the_limits_of_the_file_its_defaults_or_none)
     ck_assert_ptr_null(srv_accounts_get(&ring.accounts, ""));
     srv_keyring_fini(&ring);
 }
-END_TEST
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
@@ -255,7 +249,9 @@ static void expect_refused(enum srv_error_code code, const char *name)
     ck_assert_str_eq(error.param, name);
 }
 
-START_TEST(test_accounts_sessions_count_for_their_owner_until_they_end)
+CASE(table, open_table, close_table, 0)
+
+TEST(accounts_sessions_count_for_their_owner_until_they_end)
 {
     struct srv_session *first, *second, *other;
     const struct srv_account *b = srv_accounts_get(&ring.accounts, "b");
@@ -278,9 +274,8 @@ START_TEST(test_accounts_sessions_count_for_their_owner_until_they_end)
     srv_session_put(first);
     srv_session_put(second);
 }
-END_TEST
 
-START_TEST(test_accounts_blocks_count_until_their_last_holder_lets_go)
+TEST(accounts_blocks_count_until_their_last_holder_lets_go)
 {
     struct srv_session *session;
     const struct srv_account *b = srv_accounts_get(&ring.accounts, "b");
@@ -298,10 +293,9 @@ START_TEST(test_accounts_blocks_count_until_their_last_holder_lets_go)
     srv_session_put(session);
     ck_assert_uint_eq(b->used[SRV_QUOTA_CACHE], 0);
 }
-END_TEST
 
 /* As at a start: sessions are restored first, whatever the limits, and then counted. */
-START_TEST(test_accounts_restored_sessions_count_whatever_the_limits)
+TEST(accounts_restored_sessions_count_whatever_the_limits)
 {
     struct srv_session *session;
     struct srv_error cause = {0};
@@ -324,22 +318,5 @@ START_TEST(test_accounts_restored_sessions_count_whatever_the_limits)
     ck_assert_uint_eq(b->used[SRV_QUOTA_CACHE], 5 * BLOCK);
     srv_session_put(session);
 }
-END_TEST
 
-Suite *suite_accounts(void)
-{
-    Suite *suite = suite_create("accounts");
-    TCase *taking = suite_cases(suite, "taking", NULL, NULL, 0);
-    TCase *table = suite_cases(suite, "table", open_table, close_table, 0);
-    tcase_add_test(taking, test_accounts_32_threads_pass_no_limit_and_leave_nothing_taken);
-    tcase_add_test(taking, test_accounts_exactly_the_limit_can_be_taken);
-    tcase_add_test(taking, test_accounts_a_lower_limit_takes_nothing_away_and_lets_nothing_grow);
-    tcase_add_loop_test(taking, test_accounts_a_second_s_requests_may_come_at_once_and_no_more, 0,
-                        7);
-    tcase_add_test(taking, test_accounts_requests_of_32_threads_are_counted_together);
-    tcase_add_test(taking, test_accounts_have_the_limits_of_the_file_its_defaults_or_none);
-    tcase_add_test(table, test_accounts_sessions_count_for_their_owner_until_they_end);
-    tcase_add_test(table, test_accounts_blocks_count_until_their_last_holder_lets_go);
-    tcase_add_test(table, test_accounts_restored_sessions_count_whatever_the_limits);
-    return suite;
-}
+SUITE(accounts)

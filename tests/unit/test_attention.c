@@ -13,6 +13,11 @@
 #include "rng.h"
 #include "suites.h"
 
+/* One sequence, whose heads share keys and values. */
+#define SIZED(T, S, H, D, DV)                                                              \
+    .batch = 1, .queries = T, .keys = S, .num_heads = H, .num_kv_heads = 1, .head_dim = D, \
+    .value_head_dim = DV
+
 static struct attn_engine *engine;
 static struct attn_error error;
 
@@ -140,7 +145,9 @@ static void compare_with_oracle(struct problem *p, unsigned seed)
     free(want);
 }
 
-START_TEST(test_attention_equals_the_oracle_over_random_calls)
+CASE(core, setup, teardown, 120)
+
+TEST(attention_equals_the_oracle_over_random_calls)
 {
     const unsigned count = 400;
     for (unsigned seed = 1; seed <= count; seed++) {
@@ -152,9 +159,8 @@ START_TEST(test_attention_equals_the_oracle_over_random_calls)
     }
     printf("attention: %u random calls equal the oracle\n", count);
 }
-END_TEST
 
-START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights_and_scores)
+TEST(attention_output_alone_has_the_bits_it_has_beside_weights_and_scores)
 {
     struct rng r = rng_seeded(77);
     for (int i = 0; i < 40; i++) {
@@ -178,27 +184,19 @@ START_TEST(test_attention_output_alone_has_the_bits_it_has_beside_weights_and_sc
         free_problem(&p);
     }
 }
-END_TEST
 
-START_TEST(test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity)
+TEST(attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity)
 {
     float q[2 * 4] = {1, 2, 3, 4, 5, 6, 7, 8}, k[3 * 4] = {0}, v[3 * 2] = {1, 2, 3, 4, 5, 6};
     float out[2 * 2], weights[2 * 3], lse[2];
     uint8_t mask[2 * 3] = {0, 0, 0, 1, 0, 1};
     struct attn_core_args args = {
-        .batch = 1,
-        .queries = 2,
-        .keys = 3,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = 4,
-        .value_head_dim = 2,
+        SIZED(2, 3, 1, 4, 2),
         .query = q,
         .key = k,
         .value = v,
         .modifiers = {.attention_mask = mask},
-        .outputs = {.output = out, .attention_weights = weights, .lse = lse},
-    };
+        .outputs = {.output = out, .attention_weights = weights, .lse = lse}};
     run(&args);
     ck_assert_float_eq(out[0], 0);
     ck_assert_float_eq(out[1], 0);
@@ -207,29 +205,20 @@ START_TEST(test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infi
     ck_assert_float_eq_tol(out[2], 3, 1e-6f);
     ck_assert_float_eq_tol(lse[1], logf(2), 1e-6f);
 }
-END_TEST
 
-START_TEST(test_attention_later_keys_do_not_change_earlier_causal_rows)
+TEST(attention_later_keys_do_not_change_earlier_causal_rows)
 {
     struct rng r = rng_seeded(5);
     const size_t tokens = 150, d = 32;
     float *x = rng_floats(&r, 3 * tokens * d, 1);
     float *first = malloc(tokens * d * sizeof *first),
           *second = malloc(tokens * d * sizeof *second);
-    struct attn_core_args args = {
-        .batch = 1,
-        .queries = tokens,
-        .keys = tokens,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = d,
-        .value_head_dim = d,
-        .query = x,
-        .key = x + tokens * d,
-        .value = x + 2 * tokens * d,
-        .modifiers = {.is_causal = ATTN_CAUSAL_YES},
-        .outputs = {.output = first},
-    };
+    struct attn_core_args args = {SIZED(tokens, tokens, 1, d, d),
+                                  .query = x,
+                                  .key = x + tokens * d,
+                                  .value = x + 2 * tokens * d,
+                                  .modifiers = {.is_causal = ATTN_CAUSAL_YES},
+                                  .outputs = {.output = first}};
     run(&args);
     for (size_t i = 0; i < d; i++)
         x[2 * tokens * d - 1 - i] = x[3 * tokens * d - 1 - i] = 9;
@@ -241,11 +230,10 @@ START_TEST(test_attention_later_keys_do_not_change_earlier_causal_rows)
     free(first);
     free(second);
 }
-END_TEST
 
 #define REFUSED 16
 
-START_TEST(test_attention_refuses_wrong_values_by_name)
+TEST(attention_refuses_wrong_values_by_name)
 {
     float q[4] = {1, 2, 3, 4}, bias[1] = {NAN}, gate[1] = {INFINITY}, out[4];
     int64_t offset[1] = {INT64_MAX};
@@ -253,19 +241,8 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     const size_t twice[2] = {0, 0};
     struct attn_head_stats head_stats[1];
     struct attn_group_stats group_stats[1];
-    const struct attn_core_args good = {
-        .batch = 1,
-        .queries = 1,
-        .keys = 1,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = 4,
-        .value_head_dim = 4,
-        .query = q,
-        .key = q,
-        .value = q,
-        .outputs = {.output = out},
-    };
+    const struct attn_core_args good = {SIZED(1, 1, 1, 4, 4), .query = q, .key = q, .value = q,
+                                        .outputs = {.output = out}};
     struct attn_core_args bad[REFUSED];
     const struct {
         enum attn_status status;
@@ -322,28 +299,20 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     q[2] = 1e20f;
     ck_assert_int_eq(attn_core(engine, &good, &error), ATTN_OUT_OF_RANGE);
 }
-END_TEST
 
 /* Hugging Face forbids a key by adding the lowest float32.  A row whose keys are all forbidden that
  * way shares its weight evenly. */
-START_TEST(test_attention_bias_of_the_lowest_float_is_not_minus_infinity)
+TEST(attention_bias_of_the_lowest_float_is_not_minus_infinity)
 {
     float q[2] = {-3e7f, 1}, k[4] = {1e7f, 0, 2e7f, 0}, v[2] = {1, 3}, out[1], lse[1], weights[2];
     float bias[2] = {-FLT_MAX, -FLT_MAX};
     struct attn_core_args args = {
-        .batch = 1,
-        .queries = 1,
-        .keys = 2,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = 2,
-        .value_head_dim = 1,
+        SIZED(1, 2, 1, 2, 1),
         .query = q,
         .key = k,
         .value = v,
         .modifiers = {.attention_bias = bias},
-        .outputs = {.output = out, .attention_weights = weights, .lse = lse},
-    };
+        .outputs = {.output = out, .attention_weights = weights, .lse = lse}};
     run(&args);
     ck_assert_float_eq(out[0], 2);
     ck_assert_float_eq(weights[0], 0.5f);
@@ -352,9 +321,8 @@ START_TEST(test_attention_bias_of_the_lowest_float_is_not_minus_infinity)
     run(&args);
     ck_assert_float_eq(out[0], 3);
 }
-END_TEST
 
-START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
+TEST(attention_largest_legal_magnitudes_stay_finite)
 {
     enum { D = ATTN_MAX_HEAD_DIM };
     float q[D], k[2 * D], v[2] = {1e15f, -1e15f}, out[1], lse[1], gate[1] = {1e15f};
@@ -362,20 +330,12 @@ START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
         q[i] = k[i] = 1e15f;
         k[D + i] = -1e15f;
     }
-    struct attn_core_args args = {
-        .batch = 1,
-        .queries = 1,
-        .keys = 2,
-        .num_heads = 1,
-        .num_kv_heads = 1,
-        .head_dim = D,
-        .value_head_dim = 1,
-        .query = q,
-        .key = k,
-        .value = v,
-        .modifiers = {.head_mask = gate, .scale = 1e5},
-        .outputs = {.output = out, .lse = lse},
-    };
+    struct attn_core_args args = {SIZED(1, 2, 1, D, 1),
+                                  .query = q,
+                                  .key = k,
+                                  .value = v,
+                                  .modifiers = {.head_mask = gate, .scale = 1e5},
+                                  .outputs = {.output = out, .lse = lse}};
     run(&args);
     ck_assert_float_eq_tol(out[0], 1e30f, 1e24f);
     ck_assert(isfinite(lse[0]) && lse[0] > 1e38f);
@@ -383,11 +343,10 @@ START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
     ck_assert_int_eq(attn_core(engine, &args, &error), ATTN_OUT_OF_RANGE);
     ck_assert_str_eq(error.param, "scale");
 }
-END_TEST
 
 /* Keys are summed in splits of 4,096, by rows and by columns alike and wherever a row's keys
  * begin. */
-START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns)
+TEST(attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns)
 {
     enum { T = 40, S = 9000, H = 2, D = 16, DV = 24 };
     struct rng r = rng_seeded(31);
@@ -396,24 +355,16 @@ START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows
     float out[H * T * DV], beside[H * T * DV], lse[H * T];
     double want[H * T * DV], want_lse[H * T];
     const int64_t windows[] = {-1, 4100, 50};
-    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
-        struct attn_core_args args = {
-            .batch = 1,
-            .queries = T,
-            .keys = S,
-            .num_heads = H,
-            .num_kv_heads = 1,
-            .head_dim = D,
-            .value_head_dim = DV,
-            .query = q,
-            .key = k,
-            .value = v,
-            .modifiers = {.is_causal = ATTN_CAUSAL_YES,
-                          .has_window = true,
-                          .window_left = windows[w],
-                          .window_right = -1},
-            .outputs = {.output = out, .lse = lse},
-        };
+    for (size_t w = 0; w < COUNT(windows); w++) {
+        struct attn_core_args args = {SIZED(T, S, H, D, DV),
+                                      .query = q,
+                                      .key = k,
+                                      .value = v,
+                                      .modifiers = {.is_causal = ATTN_CAUSAL_YES,
+                                                    .has_window = true,
+                                                    .window_left = windows[w],
+                                                    .window_right = -1},
+                                      .outputs = {.output = out, .lse = lse}};
         run(&args);
         oracle_core(&(struct oracle_outputs){.output = want, .lse = want_lse}, &args);
         ck_assert_double_lt(oracle_error(out, want, H * T, DV), 1e-5);
@@ -428,10 +379,9 @@ START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows
     free(v);
     free(weights);
 }
-END_TEST
 
 /* So many rows that a task has several units, as many as scratch holds of such heads. */
-START_TEST(test_attention_over_the_widest_heads_is_near_the_oracle)
+TEST(attention_over_the_widest_heads_is_near_the_oracle)
 {
     enum { T = 1024, S = 16, H = 2, D = ATTN_MAX_HEAD_DIM };
     static const size_t widths[][2] = {{D, D}, {576, D}, {D, 768}, {576, 512}};
@@ -440,20 +390,9 @@ START_TEST(test_attention_over_the_widest_heads_is_near_the_oracle)
     float *q = rng_floats(&r, H * T * D, 0.3f), *k = rng_floats(&r, S * D, 0.3f);
     float *v = rng_floats(&r, S * D, 1), *out = malloc(sizeof *out * H * T * D);
     double *want = malloc(sizeof *want * H * T * D);
-    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
-        struct attn_core_args args = {
-            .batch = 1,
-            .queries = T,
-            .keys = S,
-            .num_heads = H,
-            .num_kv_heads = 1,
-            .head_dim = widths[w][0],
-            .value_head_dim = widths[w][1],
-            .query = q,
-            .key = k,
-            .value = v,
-            .outputs = {.output = out},
-        };
+    for (size_t w = 0; w < COUNT(widths); w++) {
+        struct attn_core_args args = {SIZED(T, S, H, widths[w][0], widths[w][1]), .query = q,
+                                      .key = k, .value = v, .outputs = {.output = out}};
         ck_assert_int_eq(attn_core(one, &args, &error), ATTN_OK);
         oracle_core(&(struct oracle_outputs){.output = want}, &args);
         ck_assert_double_lt(oracle_error(out, want, H * T, widths[w][1]), 1e-5);
@@ -465,10 +404,9 @@ START_TEST(test_attention_over_the_widest_heads_is_near_the_oracle)
     free(out);
     free(want);
 }
-END_TEST
 
 /* With one token of few heads threads can share only the keys of a unit. */
-START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys)
+TEST(attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys)
 {
     enum { S = 13000, H = 40, D = 8, DV = 12 };
     static const size_t heads[] = {1, 5, 32, H};
@@ -485,23 +423,13 @@ START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_sha
         ck_assert_int_eq(attn_engine_open(&engines[e], &options, &error), ATTN_OK);
     }
     for (size_t i = 0; i < 32; i++) {
-        struct attn_core_args args = {
-            .batch = 1,
-            .queries = 1 + i / 16,
-            .keys = S - i,
-            .num_heads = heads[i % 4],
-            .num_kv_heads = 1,
-            .head_dim = D,
-            .value_head_dim = DV,
-            .query = q,
-            .key = k,
-            .value = v,
-            .modifiers = {.is_causal = ATTN_CAUSAL_YES,
-                          .padding_mask = i % 8 < 4 ? NULL : padding,
-                          .has_window = true,
-                          .window_left = windows[i / 4 % 4],
-                          .window_right = -1},
-        };
+        struct attn_core_args args = {SIZED(1 + i / 16, S - i, heads[i % 4], D, DV), .query = q,
+                                      .key = k, .value = v,
+                                      .modifiers = {.is_causal = ATTN_CAUSAL_YES,
+                                                    .padding_mask = i % 8 < 4 ? NULL : padding,
+                                                    .has_window = true,
+                                                    .window_left = windows[i / 4 % 4],
+                                                    .window_right = -1}};
         for (unsigned e = 0; e < 2; e++) {
             args.outputs = (struct attn_outputs){.output = out[e], .lse = lse[e]};
             ck_assert_int_eq(attn_core(engines[e], &args, &error), ATTN_OK);
@@ -516,9 +444,8 @@ START_TEST(test_attention_of_one_unit_has_the_same_bits_however_many_threads_sha
     free(v);
     free(padding);
 }
-END_TEST
 
-START_TEST(test_attention_levels_agree_within_rounding)
+TEST(attention_levels_agree_within_rounding)
 {
     struct rng r = rng_seeded(11);
     struct problem p;
@@ -543,7 +470,6 @@ START_TEST(test_attention_levels_agree_within_rounding)
     free(got);
     free_problem(&p);
 }
-END_TEST
 
 /* ---- Spans ---- */
 
@@ -559,7 +485,7 @@ static void expect_span(const struct attn_mask_defaults *defaults, const uint8_t
 }
 
 /* Tiles outside of a span are not computed, so that windows and chunks save their cost. */
-START_TEST(test_attention_spans_end_where_windows_of_both_sides_and_chunks_do)
+TEST(attention_spans_end_where_windows_of_both_sides_and_chunks_do)
 {
     static const uint8_t padding[20] = {0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const struct attn_mask_defaults both = {.sliding_window = 3, .two_sided = true};
@@ -578,25 +504,5 @@ START_TEST(test_attention_spans_end_where_windows_of_both_sides_and_chunks_do)
     expect_span(&narrow, NULL, 12, 12, 13);
     expect_span(&narrow, NULL, 17, 16, 18);
 }
-END_TEST
 
-Suite *suite_attention(void)
-{
-    Suite *suite = suite_create("attention");
-    TCase *core = suite_cases(suite, "core", setup, teardown, 120);
-    tcase_add_test(core, test_attention_equals_the_oracle_over_random_calls);
-    tcase_add_test(core, test_attention_output_alone_has_the_bits_it_has_beside_weights_and_scores);
-    tcase_add_test(core, test_attention_row_that_sees_nothing_gives_zero_and_lse_of_minus_infinity);
-    tcase_add_test(core, test_attention_later_keys_do_not_change_earlier_causal_rows);
-    tcase_add_test(core, test_attention_refuses_wrong_values_by_name);
-    tcase_add_test(core, test_attention_bias_of_the_lowest_float_is_not_minus_infinity);
-    tcase_add_test(core, test_attention_largest_legal_magnitudes_stay_finite);
-    tcase_add_test(core, test_attention_over_the_widest_heads_is_near_the_oracle);
-    tcase_add_test(
-        core, test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns);
-    tcase_add_test(
-        core, test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys);
-    tcase_add_test(core, test_attention_levels_agree_within_rounding);
-    tcase_add_test(core, test_attention_spans_end_where_windows_of_both_sides_and_chunks_do);
-    return suite;
-}
+SUITE(attention)

@@ -4,22 +4,19 @@
 #include <sys/mman.h>
 
 #include "caches/kvcache.h"
+#include "opened.h"
 #include "suites.h"
 
 #define LARGE ((size_t)512 << 10) /* a block size of which a slab has four */
 #define OTHER ((size_t)384 << 10)
-#define COUNT 16
+#define BLOCKS 16
 
 static struct attn_cache_pool *pool;
-static struct attn_block *blocks[COUNT];
+static struct attn_block *blocks[BLOCKS];
 
-static void setup(void) { ck_assert_int_eq(attn_cache_pool_new(&pool, COUNT * LARGE), ATTN_OK); }
+static void setup(void) { ck_assert_int_eq(attn_cache_pool_new(&pool, BLOCKS * LARGE), ATTN_OK); }
 
-static void teardown(void)
-{
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
-}
+static void teardown(void) { free_unused_pool(pool); }
 
 static bool is_filled(const struct attn_block *block, unsigned char value)
 {
@@ -29,7 +26,7 @@ static bool is_filled(const struct attn_block *block, unsigned char value)
 /* Takes all blocks of the budget, each filled with its number + 1. */
 static void take_all(void)
 {
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < BLOCKS; i++) {
         ck_assert_int_eq(attn_block_alloc(&blocks[i], pool, LARGE), ATTN_OK);
         memset(blocks[i]->data, (int)i + 1, LARGE);
     }
@@ -38,21 +35,23 @@ static void take_all(void)
 /* Gives back all blocks but every fourth, so that each slab keeps one. */
 static void put_most(void)
 {
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < BLOCKS; i++)
         if (i % 4 != 0)
             attn_block_unref(pool, blocks[i]);
 }
 
 static void put_rest(void)
 {
-    for (size_t i = 0; i < COUNT; i += 4)
+    for (size_t i = 0; i < BLOCKS; i += 4)
         attn_block_unref(pool, blocks[i]);
 }
 
-START_TEST(test_blockpool_new_blocks_are_aligned_zeros)
+CASE(blocks, setup, teardown, 0)
+
+TEST(blockpool_new_blocks_are_aligned_zeros)
 {
     static const size_t sizes[] = {64, 4096, LARGE, OTHER, (size_t)3 << 20};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         struct attn_block *block;
         ck_assert_int_eq(attn_block_alloc(&block, pool, sizes[i]), ATTN_OK);
         ck_assert_uint_eq((uintptr_t)block->data % ATTN_ALIGN, 0);
@@ -61,34 +60,31 @@ START_TEST(test_blockpool_new_blocks_are_aligned_zeros)
         attn_block_unref(pool, block);
     }
 }
-END_TEST
 
-START_TEST(test_blockpool_blocks_of_a_slab_do_not_overlap)
+TEST(blockpool_blocks_of_a_slab_do_not_overlap)
 {
     take_all();
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < BLOCKS; i++)
         ck_assert(is_filled(blocks[i], (unsigned char)(i + 1)));
     struct attn_block *more;
     ck_assert_int_eq(attn_block_alloc(&more, pool, LARGE), ATTN_POOL_FULL);
     put_most();
     put_rest();
 }
-END_TEST
 
-START_TEST(test_blockpool_a_block_larger_than_what_is_left_of_the_budget_is_refused)
+TEST(blockpool_a_block_larger_than_what_is_left_of_the_budget_is_refused)
 {
     struct attn_block *small, *more;
     ck_assert_int_eq(attn_block_alloc(&small, pool, 64), ATTN_OK);
-    for (size_t i = 0; i + 1 < COUNT; i++)
+    for (size_t i = 0; i + 1 < BLOCKS; i++)
         ck_assert_int_eq(attn_block_alloc(&blocks[i], pool, LARGE), ATTN_OK);
     ck_assert_int_eq(attn_block_alloc(&more, pool, LARGE), ATTN_POOL_FULL);
-    for (size_t i = 0; i + 1 < COUNT; i++)
+    for (size_t i = 0; i + 1 < BLOCKS; i++)
         attn_block_unref(pool, blocks[i]);
     attn_block_unref(pool, small);
 }
-END_TEST
 
-START_TEST(test_blockpool_a_returned_block_is_used_again_as_it_is)
+TEST(blockpool_a_returned_block_is_used_again_as_it_is)
 {
     take_all();
     attn_block_unref(pool, blocks[3]);
@@ -97,20 +93,19 @@ START_TEST(test_blockpool_a_returned_block_is_used_again_as_it_is)
     put_most();
     put_rest();
 }
-END_TEST
 
-START_TEST(test_blockpool_idle_memory_goes_back_before_another_size_passes_the_budget)
+TEST(blockpool_idle_memory_goes_back_before_another_size_passes_the_budget)
 {
-    struct attn_block *others[COUNT];
+    struct attn_block *others[BLOCKS];
     take_all();
     put_most();
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < BLOCKS; i++)
         ck_assert_int_eq(attn_block_alloc(&others[i], pool, OTHER), ATTN_OK);
-    for (size_t i = 0; i < COUNT; i += 4) /* the live blocks of these slabs kept their content */
+    for (size_t i = 0; i < BLOCKS; i += 4) /* the live blocks of these slabs kept their content */
         ck_assert(is_filled(blocks[i], (unsigned char)(i + 1)));
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < BLOCKS; i++)
         attn_block_unref(pool, others[i]);
-    for (size_t i = 0; i < COUNT; i++) {
+    for (size_t i = 0; i < BLOCKS; i++) {
         if (i % 4 == 0)
             continue;
         ck_assert_int_eq(attn_block_alloc(&blocks[i], pool, LARGE), ATTN_OK);
@@ -119,14 +114,13 @@ START_TEST(test_blockpool_idle_memory_goes_back_before_another_size_passes_the_b
     put_most();
     put_rest();
 }
-END_TEST
 
-START_TEST(test_blockpool_a_slab_with_nothing_live_goes_back_whole)
+TEST(blockpool_a_slab_with_nothing_live_goes_back_whole)
 {
     struct attn_block *other;
     take_all();
     put_most();
-    ck_assert_int_eq(attn_block_alloc(&other, pool, COUNT * LARGE - 4 * LARGE), ATTN_OK);
+    ck_assert_int_eq(attn_block_alloc(&other, pool, BLOCKS * LARGE - 4 * LARGE), ATTN_OK);
     put_rest();
     ck_assert_int_eq(attn_block_alloc(&blocks[0], pool, 4 * LARGE),
                      ATTN_OK); /* reclaims idle blocks again */
@@ -136,9 +130,8 @@ START_TEST(test_blockpool_a_slab_with_nothing_live_goes_back_whole)
     put_most();
     put_rest();
 }
-END_TEST
 
-START_TEST(test_blockpool_more_sizes_than_it_keeps_lists_for_work_too)
+TEST(blockpool_more_sizes_than_it_keeps_lists_for_work_too)
 {
     struct attn_block *all[80];
     for (size_t i = 0; i < 80; i++) {
@@ -148,9 +141,8 @@ START_TEST(test_blockpool_more_sizes_than_it_keeps_lists_for_work_too)
     for (size_t i = 0; i < 80; i++)
         attn_block_unref(pool, all[i]);
 }
-END_TEST
 
-START_TEST(test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others)
+TEST(blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others)
 {
     struct attn_block *block, *next;
     for (size_t i = 0; i < 200; i++) { /* three times the lists */
@@ -163,10 +155,9 @@ START_TEST(test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others)
     attn_block_unref(pool, block);
     attn_block_unref(pool, next);
 }
-END_TEST
 
 /* Memory of sizes that come and go does not add up. */
-START_TEST(test_blockpool_a_size_out_of_use_gives_its_slab_back)
+TEST(blockpool_a_size_out_of_use_gives_its_slab_back)
 {
     struct attn_block *block;
     unsigned char resident;
@@ -180,21 +171,5 @@ START_TEST(test_blockpool_a_size_out_of_use_gives_its_slab_back)
         attn_block_unref(pool, block);
     }
 }
-END_TEST
 
-Suite *suite_blockpool(void)
-{
-    Suite *suite = suite_create("blockpool");
-    TCase *cases = suite_cases(suite, "blocks", setup, teardown, 0);
-    tcase_add_test(cases, test_blockpool_new_blocks_are_aligned_zeros);
-    tcase_add_test(cases, test_blockpool_blocks_of_a_slab_do_not_overlap);
-    tcase_add_test(cases, test_blockpool_a_block_larger_than_what_is_left_of_the_budget_is_refused);
-    tcase_add_test(cases, test_blockpool_a_returned_block_is_used_again_as_it_is);
-    tcase_add_test(cases,
-                   test_blockpool_idle_memory_goes_back_before_another_size_passes_the_budget);
-    tcase_add_test(cases, test_blockpool_a_slab_with_nothing_live_goes_back_whole);
-    tcase_add_test(cases, test_blockpool_more_sizes_than_it_keeps_lists_for_work_too);
-    tcase_add_test(cases, test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others);
-    tcase_add_test(cases, test_blockpool_a_size_out_of_use_gives_its_slab_back);
-    return suite;
-}
+SUITE(blockpool)

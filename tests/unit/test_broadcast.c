@@ -12,6 +12,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "rng.h"
 #include "suites.h"
@@ -33,7 +34,7 @@ static const struct form {
     {"[1,H,T,S]", 4, H_ | T_}, {"[1,H,1,S]", 4, H_},      {"[1,1,T,S]", 4, T_},
     {"[1,1,1,S]", 4, 0},
 };
-#define FORMS (sizeof forms / sizeof forms[0])
+#define FORMS COUNT(forms)
 
 static struct attn_engine *engine;
 static struct attn_model *model;
@@ -47,9 +48,7 @@ static void setup(void)
                                  "\"num_key_value_heads\":3,\"rope_theta\":10000,\"seed\":5}";
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, 1 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, random, sizeof random - 1, NULL, &error),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(random, NULL);
     rng = rng_seeded(19);
 }
 
@@ -199,7 +198,7 @@ static void expect_results(struct results *r, const char *call, const struct for
         {"scores", r->got.attention_scores, r->want.scores[r->got.stage], r->rows, r->keys},
         {"lse", r->got.lse, r->want.lse, r->rows, 1},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < COUNT(parts); i++) {
         double off = oracle_error(parts[i].got, parts[i].want, parts[i].rows, parts[i].width);
         ck_assert_msg(off < 3e-5, "%s, %s: %s is off by %g", call, form->name, parts[i].name, off);
     }
@@ -333,7 +332,9 @@ static void check_step(const struct form *form, bool boolean, size_t rows, bool 
     free(hidden);
 }
 
-START_TEST(test_broadcast_every_shape_in_every_call_equals_the_oracle)
+CASE(shapes, setup, teardown, 0)
+
+TEST_EACH(broadcast_every_shape_in_every_call_equals_the_oracle, FORMS)
 {
     const struct form *form = &forms[_i];
     for (int boolean = 0; boolean < 2; boolean++)
@@ -345,7 +346,6 @@ START_TEST(test_broadcast_every_shape_in_every_call_equals_the_oracle)
         }
     check_step(form, true, TREE, true, ATTN_STAGE_MASKED);
 }
-END_TEST
 
 /* ---- Refusals ---- */
 
@@ -386,7 +386,9 @@ static const struct {
     {2, 3, 5, false, 1, {5}, "does not broadcast"},
 };
 
-START_TEST(test_broadcast_shapes_with_two_meanings_or_none_are_refused)
+CASE(refusals, NULL, NULL, 0)
+
+TEST_EACH(broadcast_shapes_with_two_meanings_or_none_are_refused, COUNT(readings))
 {
     static const uint8_t ones[4096]; /* never looked at */
     struct srv_arena none;
@@ -412,16 +414,5 @@ START_TEST(test_broadcast_shapes_with_two_meanings_or_none_are_refused)
     ck_assert_msg(strstr(refusal.message, readings[_i].says) != NULL, "%s", refusal.message);
     ck_assert_str_eq(refusal.param, readings[_i].boolean ? "attention_mask" : "attention_bias");
 }
-END_TEST
 
-Suite *suite_broadcast(void)
-{
-    Suite *suite = suite_create("broadcast");
-    TCase *shapes = suite_cases(suite, "shapes", setup, teardown, 0);
-    tcase_add_loop_test(shapes, test_broadcast_every_shape_in_every_call_equals_the_oracle, 0,
-                        FORMS);
-    TCase *refusals = suite_cases(suite, "refusals", NULL, NULL, 0);
-    tcase_add_loop_test(refusals, test_broadcast_shapes_with_two_meanings_or_none_are_refused, 0,
-                        sizeof readings / sizeof readings[0]);
-    return suite;
-}
+SUITE(broadcast)

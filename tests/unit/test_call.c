@@ -40,7 +40,9 @@ static enum srv_error_code read_decode(const char *body)
 
 /* ---- What is read ---------------------------------------------------------------------------- */
 
-START_TEST(test_call_defaults_hold_where_fields_are_absent_or_null)
+CASE(fields, setup, teardown, 0)
+
+TEST(call_defaults_hold_where_fields_are_absent_or_null)
 {
     static const char *const bodies[] = {
         "{\"hidden_states\":[[1]]}",
@@ -62,15 +64,13 @@ START_TEST(test_call_defaults_hold_where_fields_are_absent_or_null)
         ck_assert(r->top_k == 0 && !r->has_softcap && r->local_radius == SRV_LOCAL_RADIUS);
     }
 }
-END_TEST
 
 /* The rule about what stands beside `sequences` relies on it. */
-START_TEST(test_call_fields_of_the_call_stand_before_those_of_rows)
+TEST(call_fields_of_the_call_stand_before_those_of_rows)
 {
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         ck_assert_msg(srv_fields[i].in_call == (i < SRV_F_session_id), "%s", srv_fields[i].name);
 }
-END_TEST
 
 /* ---- What is refused ------------------------------------------------------------------------- */
 
@@ -245,19 +245,15 @@ static void check_refusals(const struct refusal *cases, size_t count, enum srv_c
     }
 }
 
-START_TEST(test_call_attend_refuses_with_code_and_field)
+TEST(call_attend_refuses_with_code_and_field)
 {
-    check_refusals(attend_refusals, sizeof attend_refusals / sizeof attend_refusals[0],
-                   SRV_CALL_ATTEND);
+    check_refusals(attend_refusals, COUNT(attend_refusals), SRV_CALL_ATTEND);
 }
-END_TEST
 
-START_TEST(test_call_decode_refuses_with_code_and_field)
+TEST(call_decode_refuses_with_code_and_field)
 {
-    check_refusals(decode_refusals, sizeof decode_refusals / sizeof decode_refusals[0],
-                   SRV_CALL_DECODE);
+    check_refusals(decode_refusals, COUNT(decode_refusals), SRV_CALL_DECODE);
 }
-END_TEST
 
 /* Names of other frameworks, and what a person is told to send. */
 static const struct {
@@ -282,7 +278,7 @@ static const struct {
     {"causal", "did you mean is_causal?"},
 };
 
-START_TEST(test_call_says_what_to_send_for_a_field_of_another_framework)
+TEST_EACH(call_says_what_to_send_for_a_field_of_another_framework, COUNT(foreign))
 {
     char body[256], long_name[300];
     snprintf(body, sizeof body, "{" H ",\"%s\":1}", foreign[_i].name);
@@ -296,18 +292,16 @@ START_TEST(test_call_says_what_to_send_for_a_field_of_another_framework)
     read_attend(body);
     ck_assert_int_eq(error.code, SRV_E_UNKNOWN_FIELD);
 }
-END_TEST
 
-START_TEST(test_call_names_the_element_at_fault)
+TEST(call_names_the_element_at_fault)
 {
     read_decode("{\"sequences\":[{" S "\"hidden_states\":[[1,2],[3,\"4\"]]}]}");
     ck_assert_str_eq(error.message, "sequences[0].hidden_states[1][1] is not a number");
     read_attend("{" H ",\"layer\":5000}");
     ck_assert_str_eq(error.message, "layer is 5000, must be from 0 to 1023");
 }
-END_TEST
 
-START_TEST(test_call_ids_have_the_documented_syntax)
+TEST(call_ids_have_the_documented_syntax)
 {
     char longest[66];
     memset(longest, 'a', 65);
@@ -319,7 +313,6 @@ START_TEST(test_call_ids_have_the_documented_syntax)
               !srv_id_valid("a b"));
     ck_assert(!srv_id_valid("\xc3\xa9") && !srv_id_valid("a\n"));
 }
-END_TEST
 
 /* ---- Bodies that are cut off ----------------------------------------------------------------- */
 
@@ -334,29 +327,13 @@ static const char *const seeds[] = {
     "{\"session_id\":\"b\\u0031\",\"hidden_states\":[[3,4]],\"start\":true,\"position_ids\":[5]}]}",
 };
 
-START_TEST(test_call_refuses_every_shortened_body)
+TEST(call_refuses_every_shortened_body)
 {
-    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
+    for (size_t i = 0; i < COUNT(seeds); i++)
         for (size_t length = 0; length < strlen(seeds[i]); length++) {
             enum srv_call_kind kind = i == 2 ? SRV_CALL_DECODE : SRV_CALL_ATTEND;
             ck_assert_int_ne(read_bytes(seeds[i], length, kind), SRV_OK);
         }
 }
-END_TEST
 
-Suite *suite_call(void)
-{
-    Suite *suite = suite_create("call");
-    TCase *fields = suite_cases(suite, "fields", setup, teardown, 0);
-    TCase *broken = suite_cases(suite, "broken", setup, teardown, 0);
-    tcase_add_test(fields, test_call_defaults_hold_where_fields_are_absent_or_null);
-    tcase_add_test(fields, test_call_fields_of_the_call_stand_before_those_of_rows);
-    tcase_add_test(broken, test_call_attend_refuses_with_code_and_field);
-    tcase_add_test(broken, test_call_decode_refuses_with_code_and_field);
-    tcase_add_loop_test(broken, test_call_says_what_to_send_for_a_field_of_another_framework, 0,
-                        sizeof foreign / sizeof foreign[0]);
-    tcase_add_test(broken, test_call_names_the_element_at_fault);
-    tcase_add_test(broken, test_call_ids_have_the_documented_syntax);
-    tcase_add_test(broken, test_call_refuses_every_shortened_body);
-    return suite;
-}
+SUITE(call)

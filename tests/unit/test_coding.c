@@ -68,10 +68,12 @@ static void setup(void)
 /* The coding of a loop test, which runs once for each. */
 #define CODING (_i == 0 ? SRV_GZIP : SRV_DEFLATE)
 
-START_TEST(test_coding_gives_back_what_was_coded)
+CASE(bodies, setup, NULL, 0)
+
+TEST_EACH(coding_gives_back_what_was_coded, 2)
 {
     static const size_t sizes[] = {0, 1, 2, 100, 4095, 4096, 4097, 65536, TEXT_MAX};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         coded_size = code(coded, sizeof coded, CODING, text, sizes[i]);
         expect(CODING, TEXT_MAX, SRV_OK, sizes[i]);
         expect(CODING, sizes[i], SRV_OK, sizes[i]);
@@ -79,17 +81,15 @@ START_TEST(test_coding_gives_back_what_was_coded)
             expect(CODING, sizes[i] - 1, SRV_E_BODY_TOO_LARGE, 0);
     }
 }
-END_TEST
 
-START_TEST(test_coding_refuses_every_length_but_the_whole)
+TEST_EACH(coding_refuses_every_length_but_the_whole, 2)
 {
     size_t whole = code(coded, sizeof coded, CODING, text, 2000);
     for (coded_size = 0; coded_size < whole; coded_size++)
         expect(CODING, TEXT_MAX, SRV_E_MALFORMED_ENCODING, 0);
 }
-END_TEST
 
-START_TEST(test_coding_refuses_what_follows_the_end_and_a_second_member)
+TEST_EACH(coding_refuses_what_follows_the_end_and_a_second_member, 2)
 {
     size_t whole = code(coded, sizeof coded, CODING, text, 2000);
     coded[whole] = 0;
@@ -98,9 +98,8 @@ START_TEST(test_coding_refuses_what_follows_the_end_and_a_second_member)
     coded_size = whole + code(coded + whole, sizeof coded - whole, CODING, text, 10);
     expect(CODING, TEXT_MAX, SRV_E_MALFORMED_ENCODING, 0);
 }
-END_TEST
 
-START_TEST(test_coding_refuses_the_other_form_and_text_as_it_is)
+TEST_EACH(coding_refuses_the_other_form_and_text_as_it_is, 2)
 {
     enum srv_coding other = CODING == SRV_GZIP ? SRV_DEFLATE : SRV_GZIP;
     coded_size = code(coded, sizeof coded, other, text, 500);
@@ -108,11 +107,10 @@ START_TEST(test_coding_refuses_the_other_form_and_text_as_it_is)
     memcpy(coded, "{\"a\":1}", coded_size = 7);
     expect(CODING, TEXT_MAX, SRV_E_MALFORMED_ENCODING, 0);
 }
-END_TEST
 
 /* Some bits of gzip's header (time, operating system) mean nothing; any other changed bit is an
  * error. */
-START_TEST(test_coding_a_turned_bit_is_found_or_means_nothing)
+TEST_EACH(coding_a_turned_bit_is_found_or_means_nothing, 2)
 {
     size_t refused = 0, whole = code(coded, sizeof coded, CODING, text, 300);
     const struct srv_decompress_limits limits = {.most = TEXT_MAX, .grant = grant};
@@ -132,9 +130,8 @@ START_TEST(test_coding_a_turned_bit_is_found_or_means_nothing)
     }
     ck_assert_uint_ge(refused, 8 * whole - 8 * 10);
 }
-END_TEST
 
-START_TEST(test_coding_a_bomb_takes_no_more_than_it_may)
+TEST_EACH(coding_a_bomb_takes_no_more_than_it_may, 2)
 {
     enum { BOMB = 64 << 20 };
     char *zeros = calloc(BOMB, 1);
@@ -148,16 +145,14 @@ START_TEST(test_coding_a_bomb_takes_no_more_than_it_may)
     expect(CODING, SIZE_MAX, SRV_E_OUT_OF_MEMORY, 0);
     free(zeros);
 }
-END_TEST
 
-START_TEST(test_coding_what_is_short_may_expand_as_far_as_it_likes)
+TEST_EACH(coding_what_is_short_may_expand_as_far_as_it_likes, 2)
 {
     memset(text, ' ', TEXT_MAX);
     coded_size = code(coded, sizeof coded, CODING, text, TEXT_MAX);
     ck_assert_uint_lt(coded_size * SRV_DECOMPRESS_RATIO_MAX, TEXT_MAX);
     expect(CODING, TEXT_MAX, SRV_OK, TEXT_MAX);
 }
-END_TEST
 
 /* ---- Header fields --------------------------------------------------------------------------- */
 
@@ -170,7 +165,9 @@ static struct srv_head head_of(const char *name, const char *value, const char *
     return head;
 }
 
-START_TEST(test_coding_of_a_body_is_one_of_three)
+CASE(heads, NULL, NULL, 0)
+
+TEST(coding_of_a_body_is_one_of_three)
 {
     static const struct {
         const char *value, *second;
@@ -187,7 +184,7 @@ START_TEST(test_coding_of_a_body_is_one_of_three)
                  {"gzip", "gzip", -1},
                  {"identity", "gzip", -1},
                  {"gzip;q=1", NULL, -1}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct srv_head head = head_of("content-encoding", cases[i].value, cases[i].second);
         enum srv_coding coding = SRV_DEFLATE;
         enum srv_error_code got = srv_guard_content_encoding(&coding, &head, &error);
@@ -196,9 +193,8 @@ START_TEST(test_coding_of_a_body_is_one_of_three)
                       "%s", cases[i].value);
     }
 }
-END_TEST
 
-START_TEST(test_coding_of_a_reply_is_what_weighs_most)
+TEST(coding_of_a_reply_is_what_weighs_most)
 {
     static const struct {
         const char *value, *second;
@@ -225,28 +221,12 @@ START_TEST(test_coding_of_a_reply_is_what_weighs_most)
                  {", ,gzip", NULL, SRV_GZIP},
                  {"gzipped", NULL, SRV_IDENTITY},
                  {"gzi", NULL, SRV_IDENTITY}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct srv_head head = head_of("Accept-Encoding", cases[i].value, cases[i].second);
         ck_assert_msg(srv_guard_accept_encoding(&head) == cases[i].wanted, "%s", cases[i].value);
     }
     struct srv_head other = head_of("Accept", "gzip", NULL);
     ck_assert_int_eq(srv_guard_accept_encoding(&other), SRV_IDENTITY);
 }
-END_TEST
 
-Suite *suite_coding(void)
-{
-    Suite *suite = suite_create("coding");
-    TCase *bodies = suite_cases(suite, "bodies", setup, NULL, 0);
-    TCase *heads = suite_cases(suite, "heads", NULL, NULL, 0);
-    tcase_add_loop_test(bodies, test_coding_gives_back_what_was_coded, 0, 2);
-    tcase_add_loop_test(bodies, test_coding_refuses_every_length_but_the_whole, 0, 2);
-    tcase_add_loop_test(bodies, test_coding_refuses_what_follows_the_end_and_a_second_member, 0, 2);
-    tcase_add_loop_test(bodies, test_coding_refuses_the_other_form_and_text_as_it_is, 0, 2);
-    tcase_add_loop_test(bodies, test_coding_a_turned_bit_is_found_or_means_nothing, 0, 2);
-    tcase_add_loop_test(bodies, test_coding_a_bomb_takes_no_more_than_it_may, 0, 2);
-    tcase_add_loop_test(bodies, test_coding_what_is_short_may_expand_as_far_as_it_likes, 0, 2);
-    tcase_add_test(heads, test_coding_of_a_body_is_one_of_three);
-    tcase_add_test(heads, test_coding_of_a_reply_is_what_weighs_most);
-    return suite;
-}
+SUITE(coding)

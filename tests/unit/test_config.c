@@ -78,7 +78,9 @@ static void expect_refused(const char *part, const char *file_text, const char *
     ck_assert_ptr_null(strchr(message, '\n'));
 }
 
-START_TEST(test_config_without_anything_has_the_documented_defaults)
+CASE(config, make_directory, remove_directory, 0)
+
+TEST(config_without_anything_has_the_documented_defaults)
 {
     expect_accepted(NULL, "", "");
     ck_assert_str_eq(config.host, "127.0.0.1");
@@ -93,9 +95,8 @@ START_TEST(test_config_without_anything_has_the_documented_defaults)
     ck_assert_int_ne(config.instance[0], '-');
     srv_config_fini(&config);
 }
-END_TEST
 
-START_TEST(test_config_an_instance_is_named_by_what_is_usable_of_its_host)
+TEST(config_an_instance_is_named_by_what_is_usable_of_its_host)
 {
     static const char *const names[][2] = {
         {"node-7.example.org", "node-7"},
@@ -108,15 +109,14 @@ START_TEST(test_config_an_instance_is_named_by_what_is_usable_of_its_host)
         {"abcdefghijklmnopqrstuvwxyz012345", "abcdefghijklmnopqrstuvwxyz012345"},
         {"inference-of-the-large-model-7d9f8b6c5d-x2x4z", "the-large-model-7d9f8b6c5d-x2x4z"},
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         char name[SRV_INSTANCE_MAX + 1];
         srv_instance_of(name, names[i][0]);
         ck_assert_str_eq(name, names[i][1]);
     }
 }
-END_TEST
 
-START_TEST(test_config_every_default_is_within_its_own_bounds)
+TEST(config_every_default_is_within_its_own_bounds)
 {
     for (size_t i = 0; i < srv_option_count; i++) {
         size_t value = 0;
@@ -127,7 +127,6 @@ START_TEST(test_config_every_default_is_within_its_own_bounds)
         ck_assert_msg(value >= option->min && value <= option->max, "%s", option->name);
     }
 }
-END_TEST
 
 static const struct srv_bound *find_bound(const char *name)
 {
@@ -138,7 +137,7 @@ static const struct srv_bound *find_bound(const char *name)
     return found;
 }
 
-START_TEST(test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once)
+TEST(config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once)
 {
     const size_t first = offsetof(struct srv_config, limits);
     size_t options = 0, rows = 0;
@@ -160,9 +159,8 @@ START_TEST(test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_o
     ck_assert_uint_eq(options, sizeof(struct srv_limits) / sizeof(size_t));
     ck_assert_uint_eq(rows, options);
 }
-END_TEST
 
-START_TEST(test_config_flag_beats_variable_beats_file_beats_default)
+TEST(config_flag_beats_variable_beats_file_beats_default)
 {
     static const char text[] = "{\"max_queue\": 10, \"max_tokens\": 11, \"max_sequences\": 12}";
     expect_accepted(text, "ATTN_MAX_QUEUE=20 ATTN_MAX_TOKENS=21", "--max-queue 30");
@@ -172,9 +170,8 @@ START_TEST(test_config_flag_beats_variable_beats_file_beats_default)
     ck_assert_uint_eq(config.limits.max_sessions, 16384);
     srv_config_fini(&config);
 }
-END_TEST
 
-START_TEST(test_config_print_says_where_each_value_came_from)
+TEST(config_print_says_where_each_value_came_from)
 {
     struct srv_buffer out;
     srv_buffer_init(&out, 1 << 20);
@@ -189,9 +186,8 @@ START_TEST(test_config_print_says_where_each_value_came_from)
     srv_buffer_fini(&out);
     srv_config_fini(&config);
 }
-END_TEST
 
-START_TEST(test_config_only_shares_of_memory_that_nobody_set_are_divided)
+TEST(config_only_shares_of_memory_that_nobody_set_are_divided)
 {
     struct srv_buffer out;
     expect_accepted("{\"max_body_bytes\": \"64MiB\"}", "ATTN_MAX_SESSIONS=16384",
@@ -217,22 +213,21 @@ START_TEST(test_config_only_shares_of_memory_that_nobody_set_are_divided)
     srv_buffer_fini(&out);
     srv_config_fini(&config);
 }
-END_TEST
 
-START_TEST(test_config_beyond_loopback_needs_keys_or_a_word)
+TEST(config_beyond_loopback_needs_keys_or_a_word)
 {
     static const char *const near[] = {"127.0.0.1", "127.255.255.254", "::1"};
     static const char *const far[] = {"0.0.0.0",   "::",        "10.0.0.1",
                                       "128.0.0.1", "126.1.1.1", "::2",
                                       "fe80::1",   "192.0.2.1", "::ffff:127.0.0.1"};
     char flags[128];
-    for (size_t i = 0; i < sizeof near / sizeof near[0]; i++) {
+    for (size_t i = 0; i < COUNT(near); i++) {
         ck_assert(srv_config_is_loopback(near[i]));
         snprintf(flags, sizeof flags, "--host=%s", near[i]);
         expect_accepted(NULL, "", flags);
         srv_config_fini(&config);
     }
-    for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+    for (size_t i = 0; i < COUNT(far); i++) {
         ck_assert(!srv_config_is_loopback(far[i]));
         snprintf(flags, sizeof flags, "--host=%s", far[i]);
         expect_refused("can be reached from elsewhere", NULL, "", flags);
@@ -250,9 +245,8 @@ START_TEST(test_config_beyond_loopback_needs_keys_or_a_word)
         expect_refused("can be reached", NULL, "", flags);
     }
 }
-END_TEST
 
-START_TEST(test_config_truth_is_for_what_is_true_or_false)
+TEST(config_truth_is_for_what_is_true_or_false)
 {
     expect_accepted("{\"allow_unauthenticated\": true}", "", "");
     ck_assert_uint_eq(config.allow_unauthenticated, 1);
@@ -265,9 +259,8 @@ START_TEST(test_config_truth_is_for_what_is_true_or_false)
     expect_refused("log: \"true\" is not one of", "{\"log\": true}", "", "");
     expect_refused("must be a string", "{\"api_keys\": true}", "", "");
 }
-END_TEST
 
-START_TEST(test_config_help_names_every_option)
+TEST(config_help_names_every_option)
 {
     struct srv_buffer out;
     srv_buffer_init(&out, 1 << 20);
@@ -283,9 +276,8 @@ START_TEST(test_config_help_names_every_option)
     ck_assert_ptr_nonnull(strstr(out.data, "--model-dir DIR "));
     srv_buffer_fini(&out);
 }
-END_TEST
 
-START_TEST(test_config_the_file_may_be_named_by_a_variable)
+TEST(config_the_file_may_be_named_by_a_variable)
 {
     char variable[SCRATCH_PATH + 32];
     write_file("{\"port\": 81}");
@@ -295,7 +287,6 @@ START_TEST(test_config_the_file_may_be_named_by_a_variable)
     ck_assert_str_eq(config.config_file, file);
     srv_config_fini(&config);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -336,7 +327,7 @@ static const struct {
     {"0x10", false, 0},
 };
 
-START_TEST(test_config_size_reads_suffixes_and_refuses_what_overflows)
+TEST_EACH(config_size_reads_suffixes_and_refuses_what_overflows, (int)COUNT(sizes))
 {
     size_t value = 7;
     ck_assert_msg(srv_size_parse(&value, sizes[_i].text) == sizes[_i].valid, "\"%s\"",
@@ -344,7 +335,6 @@ START_TEST(test_config_size_reads_suffixes_and_refuses_what_overflows)
     if (sizes[_i].valid)
         ck_assert_uint_eq(value, sizes[_i].value);
 }
-END_TEST
 
 static const struct {
     const char *part, *file, *variables, *flags;
@@ -437,12 +427,11 @@ static const struct {
      "{\"models\": [{\"name\": \"a\", \"random\": {}, \"stack\": \"cross\"}]}", "", ""},
 };
 
-START_TEST(test_config_refuses_with_one_line_that_names_the_culprit)
+TEST_EACH(config_refuses_with_one_line_that_names_the_culprit, (int)COUNT(refusals))
 {
     expect_refused(refusals[_i].part, refusals[_i].file, refusals[_i].variables,
                    refusals[_i].flags);
 }
-END_TEST
 
 /* Makes the directory `name` in the scratch directory, with a config.json where it is a model's. */
 static void make_model(const char *name, bool is_model)
@@ -461,7 +450,7 @@ static void expect_model(size_t index, const char *name, const char *path)
     ck_assert_str_eq(config.models[index].path, path);
 }
 
-START_TEST(test_config_models_of_all_sources_add_up_and_the_stronger_one_wins)
+TEST(config_models_of_all_sources_add_up_and_the_stronger_one_wins)
 {
     static const char text[] =
         "{\"dtype\": \"bf16\", \"models\": [{\"name\": \"a\", \"path\": \"/f/a\"},"
@@ -485,7 +474,6 @@ START_TEST(test_config_models_of_all_sources_add_up_and_the_stronger_one_wins)
     ck_assert_int_eq(config.models[0].kv_dtype, ATTN_F32);
     srv_config_fini(&config);
 }
-END_TEST
 
 static void remove_model(const char *name)
 {
@@ -494,7 +482,7 @@ static void remove_model(const char *name)
     scratch_remove(path);
 }
 
-START_TEST(test_config_each_directory_of_model_dir_that_holds_a_checkpoint_is_a_model)
+TEST(config_each_directory_of_model_dir_that_holds_a_checkpoint_is_a_model)
 {
     char flags[SCRATCH_PATH + 64], path[SCRATCH_PATH + 8];
     snprintf(flags, sizeof flags, "--model-dir %s --model given=/x", directory);
@@ -521,12 +509,11 @@ START_TEST(test_config_each_directory_of_model_dir_that_holds_a_checkpoint_is_a_
     scratch_write(directory, "config.json", "{}", 2);
     expect_refused("is a checkpoint itself", NULL, "", flags);
     static const char *const made[] = {"zeta", "alpha", "given", "empty", ".cache", "not,a,name"};
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++)
+    for (size_t i = 0; i < COUNT(made); i++)
         remove_model(made[i]);
 }
-END_TEST
 
-START_TEST(test_config_no_more_models_than_there_is_room_for)
+TEST(config_no_more_models_than_there_is_room_for)
 {
     char variables[SRV_MAX_MODELS * 8 + 32];
     char *environ_[] = {variables, NULL}, *argv[] = {"attnd", "--model", "last=x", NULL};
@@ -540,9 +527,8 @@ START_TEST(test_config_no_more_models_than_there_is_room_for)
     ck_assert_str_eq(message, "models: there are more than 256");
     srv_config_fini(&config);
 }
-END_TEST
 
-START_TEST(test_config_what_is_empty_or_of_another_program_is_passed_over)
+TEST(config_what_is_empty_or_of_another_program_is_passed_over)
 {
     expect_accepted("{\"port\": 81}",
                     "ATTN_PORT= ATTN_MODELS= ATTN_STATE_DIR= ATTND_SERVICE_HOST=10.0.0.1 "
@@ -554,9 +540,8 @@ START_TEST(test_config_what_is_empty_or_of_another_program_is_passed_over)
     ck_assert_str_eq(config.host, "127.0.0.1");
     srv_config_fini(&config);
 }
-END_TEST
 
-START_TEST(test_config_models_keep_order_layers_and_the_file_s_directory)
+TEST(config_models_keep_order_layers_and_the_file_s_directory)
 {
     char path[SCRATCH_PATH + 8];
     expect_accepted("{\"models\": [{\"name\": \"a\", \"path\": \"x/y\", \"layers\": [0, 3],"
@@ -582,9 +567,8 @@ START_TEST(test_config_models_keep_order_layers_and_the_file_s_directory)
     ck_assert_ptr_null(config.models[2].path);
     srv_config_fini(&config);
 }
-END_TEST
 
-START_TEST(test_config_modes_and_help_is_given_whatever_else_is_wrong)
+TEST(config_modes_and_help_is_given_whatever_else_is_wrong)
 {
     static const struct {
         const char *variables, *flags;
@@ -595,15 +579,14 @@ START_TEST(test_config_modes_and_help_is_given_whatever_else_is_wrong)
                  {"ATTN_BOGUS=1", "--port x --help", SRV_RUN_HELP},
                  {"", "-h", SRV_RUN_HELP},
                  {"ATTN_BOGUS=1", "--version", SRV_RUN_VERSION}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         expect_accepted(NULL, cases[i].variables, cases[i].flags);
         ck_assert_uint_eq(config.mode, cases[i].mode);
         srv_config_fini(&config);
     }
 }
-END_TEST
 
-START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
+TEST(config_lists_are_texts_with_commas_or_lists_of_the_file)
 {
     expect_accepted("{\"allowed_hosts\": [\"a\", \"B.c\"], \"allow_origins\": [\"http://d:1\"]}",
                     "", "");
@@ -616,7 +599,7 @@ START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
     srv_config_fini(&config);
     static const char *const hosts[] = {"*",   "a:80", "a,,b",  ",a",       "a,",
                                         "a b", "a.",   "[::1]", "http://a", "a/b"};
-    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+    for (size_t i = 0; i < COUNT(hosts); i++) {
         char text[64];
         snprintf(text, sizeof text, "{\"allowed_hosts\": \"%s\"}", hosts[i]);
         expect_refused("is not names without ports", text, "", "");
@@ -628,7 +611,7 @@ START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
                                           "http://a,*",  "https://a b",
                                           "http://a:80", "https://a:443",
                                           "https://:1",  "https://a:443,http://b"};
-    for (size_t i = 0; i < sizeof origins / sizeof origins[0]; i++) {
+    for (size_t i = 0; i < COUNT(origins); i++) {
         char text[64];
         snprintf(text, sizeof text, "{\"allow_origins\": \"%s\"}", origins[i]);
         expect_refused("is not exact origins", text, "", "");
@@ -639,9 +622,8 @@ START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
     expect_refused("allowed_hosts", "{\"allowed_hosts\": []}", "", "");
     expect_refused("host: must be a string", "{\"host\": [\"127.0.0.1\"]}", "", "");
 }
-END_TEST
 
-START_TEST(test_config_adopted_directories_are_listed_and_their_flag_repeats)
+TEST(config_adopted_directories_are_listed_and_their_flag_repeats)
 {
     static const char text[] =
         "{\"durability\": \"journal\", \"state_dir\": \"s\", \"adopt\": [\"f\", \"g\"]}";
@@ -658,35 +640,5 @@ START_TEST(test_config_adopted_directories_are_listed_and_their_flag_repeats)
     expect_refused("names of dir", text, "", "--adopt a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q");
     expect_refused("adopt: needs a durability", NULL, "", "--adopt a");
 }
-END_TEST
 
-Suite *suite_config(void)
-{
-    Suite *suite = suite_create("config");
-    TCase *tests = suite_cases(suite, "config", make_directory, remove_directory, 0);
-    tcase_add_test(tests, test_config_without_anything_has_the_documented_defaults);
-    tcase_add_test(tests, test_config_an_instance_is_named_by_what_is_usable_of_its_host);
-    tcase_add_test(tests, test_config_every_default_is_within_its_own_bounds);
-    tcase_add_test(tests, test_config_every_limit_that_is_an_option_is_in_the_table_of_bounds_once);
-    tcase_add_test(tests, test_config_flag_beats_variable_beats_file_beats_default);
-    tcase_add_test(tests, test_config_print_says_where_each_value_came_from);
-    tcase_add_test(tests, test_config_only_shares_of_memory_that_nobody_set_are_divided);
-    tcase_add_test(tests, test_config_beyond_loopback_needs_keys_or_a_word);
-    tcase_add_test(tests, test_config_truth_is_for_what_is_true_or_false);
-    tcase_add_test(tests, test_config_help_names_every_option);
-    tcase_add_test(tests, test_config_the_file_may_be_named_by_a_variable);
-    tcase_add_loop_test(tests, test_config_size_reads_suffixes_and_refuses_what_overflows, 0,
-                        (int)(sizeof sizes / sizeof sizes[0]));
-    tcase_add_loop_test(tests, test_config_refuses_with_one_line_that_names_the_culprit, 0,
-                        (int)(sizeof refusals / sizeof refusals[0]));
-    tcase_add_test(tests, test_config_models_keep_order_layers_and_the_file_s_directory);
-    tcase_add_test(tests, test_config_models_of_all_sources_add_up_and_the_stronger_one_wins);
-    tcase_add_test(tests,
-                   test_config_each_directory_of_model_dir_that_holds_a_checkpoint_is_a_model);
-    tcase_add_test(tests, test_config_no_more_models_than_there_is_room_for);
-    tcase_add_test(tests, test_config_what_is_empty_or_of_another_program_is_passed_over);
-    tcase_add_test(tests, test_config_modes_and_help_is_given_whatever_else_is_wrong);
-    tcase_add_test(tests, test_config_lists_are_texts_with_commas_or_lists_of_the_file);
-    tcase_add_test(tests, test_config_adopted_directories_are_listed_and_their_flag_repeats);
-    return suite;
-}
+SUITE(config)

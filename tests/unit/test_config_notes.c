@@ -50,7 +50,9 @@ static void unmake(const char *name)
 
 static char *nothing[] = {NULL};
 
-START_TEST(test_config_notes_a_model_dir_without_a_checkpoint)
+CASE(config_notes, make_directory, remove_directory, 0)
+
+TEST(config_notes_a_model_dir_without_a_checkpoint)
 {
     scratch_write(directory, ".gitignore", "*", 1);
     read_all(nothing);
@@ -64,28 +66,26 @@ START_TEST(test_config_notes_a_model_dir_without_a_checkpoint)
                    "llama (no config.json)");
     unmake("llama");
 }
-END_TEST
 
-START_TEST(test_config_notes_an_empty_directory_beside_a_checkpoint)
+TEST(config_notes_an_empty_directory_beside_a_checkpoint)
 {
     make("good", true);
     read_all(nothing);
     expect_note(0, "");
     srv_config_fini(&config);
     static const char *const made[] = {"a", "b", "c", "d", "e", "f"};
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++)
+    for (size_t i = 0; i < COUNT(made); i++)
         make(made[i], false);
     read_all(nothing);
     ck_assert_uint_eq(config.num_models, 1);
     expect_note(0, "model_dir %s: passed over: a (no config.json), b (no config.json), "
                    "c (no config.json), d (no config.json) and 2 more");
-    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++)
+    for (size_t i = 0; i < COUNT(made); i++)
         unmake(made[i]);
     unmake("good");
 }
-END_TEST
 
-START_TEST(test_a_directory_with_a_gguf_file_is_a_model)
+TEST(a_directory_with_a_gguf_file_is_a_model)
 {
     char path[SCRATCH_PATH + 16];
     make("small", false);
@@ -97,9 +97,8 @@ START_TEST(test_a_directory_with_a_gguf_file_is_a_model)
     expect_note(0, "");
     unmake("small");
 }
-END_TEST
 
-START_TEST(test_config_notes_variables_of_compose)
+TEST(config_notes_variables_of_compose)
 {
     char *environ_[] = {"ATTND_PORT=81",   "ATTND_MODELS=./m", "ATTND_CPUS=2",
                         "ATTND_MEMORY=4g", "ATTND_REVISION=a", NULL};
@@ -112,10 +111,9 @@ START_TEST(test_config_notes_variables_of_compose)
     expect_note(2, "");
     unmake("good");
 }
-END_TEST
 
 /* A health check asks where the daemon of its container listens, though no flag tells it. */
-START_TEST(test_health_check_takes_the_flags_of_the_first_process)
+TEST(health_check_takes_the_flags_of_the_first_process)
 {
     static const struct {
         const char *line; /* words end with a newline here */
@@ -127,7 +125,7 @@ START_TEST(test_health_check_takes_the_flags_of_the_first_process)
                  {"/sbin/init\nsplash\n", 0},
                  {"", 0},
                  {"attnd\n--port\n90", 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         static struct srv_first_process first;
         char path[SCRATCH_PATH + 16], text[128], message[SRV_MESSAGE_MAX], *none[] = {NULL};
         size_t length = strlen(cases[i].line);
@@ -145,16 +143,5 @@ START_TEST(test_health_check_takes_the_flags_of_the_first_process)
         ck_assert_int_eq(config.mode, SRV_RUN_HEALTH);
     }
 }
-END_TEST
 
-Suite *suite_config_notes(void)
-{
-    Suite *suite = suite_create("config_notes");
-    TCase *tests = suite_cases(suite, "config_notes", make_directory, remove_directory, 0);
-    tcase_add_test(tests, test_config_notes_a_model_dir_without_a_checkpoint);
-    tcase_add_test(tests, test_config_notes_an_empty_directory_beside_a_checkpoint);
-    tcase_add_test(tests, test_a_directory_with_a_gguf_file_is_a_model);
-    tcase_add_test(tests, test_config_notes_variables_of_compose);
-    tcase_add_test(tests, test_health_check_takes_the_flags_of_the_first_process);
-    return suite;
-}
+SUITE(config_notes)

@@ -11,6 +11,7 @@
 #include "attn_state.h"
 #include "basics/mem.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
@@ -32,19 +33,13 @@ static void open_engine(unsigned threads)
 
 static void close_engine(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_engine_close(engine);
 }
 
 static void setup(void) { open_engine(2); }
 
-static void open_model(const char *config)
-{
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), NULL, &error) == ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-}
+static void open_model(const char *config) { model = opened_random(config, NULL); }
 
 static void run_steps(size_t layer, struct attn_step *const steps[], size_t count)
 {
@@ -163,7 +158,9 @@ static void check_step(struct subject *s)
     attn_cache_free(step.cache);
 }
 
-START_TEST(test_copies_of_random_layers_equal_the_oracle)
+CASE(numbers, setup, close_engine, 300)
+
+TEST(copies_of_random_layers_equal_the_oracle)
 {
     size_t stepped = 0, rotated = 0;
     for (unsigned seed = 1; seed <= SEEDS; seed++) {
@@ -184,7 +181,6 @@ START_TEST(test_copies_of_random_layers_equal_the_oracle)
     ck_assert_uint_gt(stepped, SEEDS / 4);
     ck_assert_uint_gt(rotated, SEEDS / 10);
 }
-END_TEST
 
 /* ---- Each output alone ----------------------------------------------------------------------- */
 
@@ -219,7 +215,7 @@ static const struct {
     KIND(top_weight, sizeof(float), (HEADS * TOP), 0, 0),
     KIND(top_index, sizeof(uint32_t), (HEADS * TOP), 0, 0), /* asked for with top_weight only */
 };
-#define KINDS (sizeof kinds / sizeof kinds[0])
+#define KINDS COUNT(kinds)
 #define ALONE (KINDS - 1)
 
 static size_t kind_bytes(size_t kind, size_t rows, size_t keys)
@@ -267,7 +263,7 @@ static void expect_same(const struct attn_outputs *got, const struct attn_output
             ck_assert_mem_eq(buffer_of(got, i), buffer_of(all, i), kind_bytes(i, rows, keys));
 }
 
-START_TEST(test_copies_and_all_outputs_are_the_same_alone)
+TEST(copies_and_all_outputs_are_the_same_alone)
 {
     struct rng rng = rng_seeded(5);
     float *x = rng_floats(&rng, 2 * LONG * WIDTH, 1);
@@ -290,10 +286,9 @@ START_TEST(test_copies_and_all_outputs_are_the_same_alone)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* Steps of 1, 3 and LONG rows over caches of their own, each for one output, in one batch. */
-START_TEST(test_copies_in_a_batch_have_the_bits_of_steps_alone)
+TEST(copies_in_a_batch_have_the_bits_of_steps_alone)
 {
     static const size_t counts[] = {1, 3, LONG};
     struct rng rng = rng_seeded(6);
@@ -330,7 +325,6 @@ START_TEST(test_copies_in_a_batch_have_the_bits_of_steps_alone)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
@@ -366,8 +360,27 @@ static size_t pauses(const struct attn_outputs *outputs, const float *x, bool st
     return count;
 }
 
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+TEST(copies_of_heads_and_rows_that_are_not_there_are_refused)
+{
+    float x[2 * WIDTH] = {1}, y[2 * WIDTH];
+    const size_t heads[] = {0, HEADS}, rows[] = {1, 1};
+    open_model(config);
+    struct attn_attend_args args = {.batch = 1, .queries = 2, .hidden_states = x};
+    args.outputs = (struct attn_outputs){.query = y, .selection = {heads, 2, NULL, 0}};
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_OUT_OF_RANGE);
+    ck_assert_str_eq(error.param, "heads");
+    args.outputs = (struct attn_outputs){.head_output = y, .selection = {NULL, 0, rows, 2}};
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_INVALID);
+    ck_assert_str_eq(error.param, "rows");
+    attn_model_close(model);
+}
+
+CASE(work, NULL, NULL, 0)
+
 /* The calling thread pauses between tasks, and for each tile and row of attention. */
-START_TEST(test_copies_cost_neither_attention_nor_projection_that_nobody_asks_for)
+TEST_EACH(copies_cost_neither_attention_nor_projection_that_nobody_asks_for, 2)
 {
     const bool step = _i == 1;
     struct rng rng = rng_seeded(7);
@@ -393,9 +406,8 @@ START_TEST(test_copies_cost_neither_attention_nor_projection_that_nobody_asks_fo
     attn_model_close(model);
     close_engine();
 }
-END_TEST
 
-START_TEST(test_copies_and_maps_cost_no_attention_of_rows_and_heads_that_nobody_asks_for)
+TEST_EACH(copies_and_maps_cost_no_attention_of_rows_and_heads_that_nobody_asks_for, 2)
 {
     const bool step = _i == 1;
     const size_t head[] = {1}, row[] = {LONG - 1};
@@ -419,38 +431,5 @@ START_TEST(test_copies_and_maps_cost_no_attention_of_rows_and_heads_that_nobody_
     attn_model_close(model);
     close_engine();
 }
-END_TEST
 
-/* ---- Errors ---------------------------------------------------------------------------------- */
-
-START_TEST(test_copies_of_heads_and_rows_that_are_not_there_are_refused)
-{
-    float x[2 * WIDTH] = {1}, y[2 * WIDTH];
-    const size_t heads[] = {0, HEADS}, rows[] = {1, 1};
-    open_model(config);
-    struct attn_attend_args args = {.batch = 1, .queries = 2, .hidden_states = x};
-    args.outputs = (struct attn_outputs){.query = y, .selection = {heads, 2, NULL, 0}};
-    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_OUT_OF_RANGE);
-    ck_assert_str_eq(error.param, "heads");
-    args.outputs = (struct attn_outputs){.head_output = y, .selection = {NULL, 0, rows, 2}};
-    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_INVALID);
-    ck_assert_str_eq(error.param, "rows");
-    attn_model_close(model);
-}
-END_TEST
-
-Suite *suite_copies(void)
-{
-    Suite *suite = suite_create("copies");
-    TCase *numbers = suite_cases(suite, "numbers", setup, close_engine, 300);
-    tcase_add_test(numbers, test_copies_of_random_layers_equal_the_oracle);
-    tcase_add_test(numbers, test_copies_and_all_outputs_are_the_same_alone);
-    tcase_add_test(numbers, test_copies_in_a_batch_have_the_bits_of_steps_alone);
-    tcase_add_test(numbers, test_copies_of_heads_and_rows_that_are_not_there_are_refused);
-    TCase *work = suite_cases(suite, "work", NULL, NULL, 0);
-    tcase_add_loop_test(
-        work, test_copies_cost_neither_attention_nor_projection_that_nobody_asks_for, 0, 2);
-    tcase_add_loop_test(
-        work, test_copies_and_maps_cost_no_attention_of_rows_and_heads_that_nobody_asks_for, 0, 2);
-    return suite;
-}
+SUITE(copies)

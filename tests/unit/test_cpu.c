@@ -59,16 +59,15 @@ static const struct kernels_of planted[] = {
      attn_kernels_portable, NULL},
 };
 
-START_TEST(test_cpu_auto_is_vnni_where_intel_has_bf16_without_tiles)
+TEST_EACH(cpu_auto_is_vnni_where_intel_has_bf16_without_tiles, COUNT(kinds))
 {
     const unsigned features =
         attn_cpu_fastest(kinds[_i].features, kinds[_i].vendor, kinds[_i].vbmi);
     ck_assert_int_eq(attn_cpu_level_of(features), kinds[_i].fastest);
 }
-END_TEST
 
 /* An alternate signal stack without room for tiles has Linux refuse them to the process. */
-START_TEST(test_cpu_auto_of_an_engine_goes_by_what_the_kernel_refuses)
+TEST(cpu_auto_of_an_engine_goes_by_what_the_kernel_refuses)
 {
     static char stack[2048];
     const stack_t small = {.ss_sp = stack, .ss_size = sizeof stack};
@@ -86,7 +85,6 @@ START_TEST(test_cpu_auto_of_an_engine_goes_by_what_the_kernel_refuses)
     ck_assert_int_eq(info.level, slow ? ATTN_CPU_AVX512VNNI : best);
     attn_engine_close(engine);
 }
-END_TEST
 
 #elif defined __aarch64__
 
@@ -109,7 +107,7 @@ static struct attn_kernels filled(fill_slots *fill)
     return table;
 }
 
-START_TEST(test_cpu_features_each_bring_their_kernels)
+TEST_EACH(cpu_features_each_bring_their_kernels, COUNT(planted))
 {
     const struct kernels_of *want = &planted[_i];
     struct attn_kernels got;
@@ -125,11 +123,10 @@ START_TEST(test_cpu_features_each_bring_their_kernels)
     ck_assert(got.matmul_pairs == filled(want->matmul_pairs).matmul_pairs);
     ck_assert((got.matmul_many == NULL) == (want->matmul_pairs == NULL));
 }
-END_TEST
 
 /* A level of which the CPU has all features is that level, and no feature of a later one is used.
  * Any other is refused by the name of the last that it has. */
-START_TEST(test_cpu_level_is_what_it_needs_or_refused)
+TEST_RANGE(cpu_level_is_what_it_needs_or_refused, ATTN_CPU_PORTABLE, ATTN_NUM_CPU_LEVELS + 1)
 {
     const enum attn_cpu_level level = (enum attn_cpu_level)_i;
     const enum attn_cpu_level found = attn_cpu_level_of(attn_cpu_features(level));
@@ -150,31 +147,12 @@ START_TEST(test_cpu_level_is_what_it_needs_or_refused)
     ck_assert_int_lt(found, level);
     ck_assert(strstr(error.message, attn_cpu_level_name(found)) != NULL);
 }
-END_TEST
 
-START_TEST(test_cpu_auto_is_a_level_of_this_cpu)
+TEST(cpu_auto_is_a_level_of_this_cpu)
 {
     const enum attn_cpu_level level = attn_cpu_level_of(attn_cpu_features(ATTN_CPU_AUTO));
     ck_assert_int_gt(level, ATTN_CPU_AUTO);
     ck_assert_int_eq(attn_cpu_level_of(attn_cpu_features(level)), level);
 }
-END_TEST
 
-Suite *suite_cpu(void)
-{
-    Suite *suite = suite_create("cpu");
-    TCase *tcase = suite_cases(suite, "level", NULL, NULL, 0);
-#if defined __x86_64__
-    tcase_add_loop_test(tcase, test_cpu_auto_is_vnni_where_intel_has_bf16_without_tiles, 0,
-                        sizeof kinds / sizeof kinds[0]);
-    tcase_add_test(tcase, test_cpu_auto_of_an_engine_goes_by_what_the_kernel_refuses);
-#endif
-#if defined __x86_64__ || defined __aarch64__
-    tcase_add_loop_test(tcase, test_cpu_features_each_bring_their_kernels, 0,
-                        sizeof planted / sizeof planted[0]);
-#endif
-    tcase_add_loop_test(tcase, test_cpu_level_is_what_it_needs_or_refused, ATTN_CPU_PORTABLE,
-                        ATTN_NUM_CPU_LEVELS + 1);
-    tcase_add_test(tcase, test_cpu_auto_is_a_level_of_this_cpu);
-    return suite;
-}
+SUITE(cpu)

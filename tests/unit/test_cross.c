@@ -9,6 +9,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "rng.h"
@@ -31,8 +32,7 @@ static void setup(void)
 {
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
 }
 
 static void teardown(void)
@@ -43,13 +43,6 @@ static void teardown(void)
     attn_engine_close(engine);
 }
 
-static struct attn_cache *new_cache(const struct attn_model *of, size_t max_length)
-{
-    struct attn_cache *cache;
-    ck_assert_int_eq(attn_cache_new(&cache, pool, of, max_length, &error), ATTN_OK);
-    return cache;
-}
-
 static void encode(struct attn_cache *cache, const float *x, size_t rows)
 {
     const struct attn_encode_args args = {.rows = rows, .encoder_hidden_states = x};
@@ -58,7 +51,7 @@ static void encode(struct attn_cache *cache, const float *x, size_t rows)
 
 static struct attn_cache *encoded(const float *x, size_t rows)
 {
-    struct attn_cache *cache = new_cache(model, 4096);
+    struct attn_cache *cache = opened_cache(pool, model, 4096);
     encode(cache, x, rows);
     return cache;
 }
@@ -125,9 +118,7 @@ static void check_rows(const struct draw *d, const struct attn_model *of, struct
 
 static void check_random_layer(struct draw *d)
 {
-    struct attn_model *of;
-    ck_assert_int_eq(attn_model_open_random(&of, d->json, strlen(d->json), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(of, &error), ATTN_OK);
+    struct attn_model *of = opened_random(d->json, NULL);
     const struct attn_layer *layer = attn_model_loaded_layer(of, d->layer);
     draw_call(d, &layer->spec);
     size_t b = rng_below(&d->rng, (unsigned)d->call.batch);
@@ -135,7 +126,7 @@ static void check_random_layer(struct draw *d)
     struct oracle_outputs want = {
         .output = calloc(args.queries * layer->spec.hidden_size, sizeof *want.output)};
     oracle_layer(&want, layer, &args);
-    struct attn_cache *cache = new_cache(of, args.keys);
+    struct attn_cache *cache = opened_cache(pool, of, args.keys);
     encode(cache, args.key_hidden_states, args.keys);
     for (size_t at = 0, rows; at < args.queries; at += rows) {
         size_t left = args.queries - at;
@@ -147,7 +138,9 @@ static void check_random_layer(struct draw *d)
     attn_model_close(of);
 }
 
-START_TEST(test_cross_steps_of_random_layers_equal_the_oracle)
+CASE(cross, setup, teardown, 300)
+
+TEST(cross_steps_of_random_layers_equal_the_oracle)
 {
     size_t layers = 0;
     for (unsigned seed = 1; seed <= SEEDS; seed++) {
@@ -163,7 +156,6 @@ START_TEST(test_cross_steps_of_random_layers_equal_the_oracle)
     printf("cross: %zu random layers hold over caches of encoder rows\n", layers);
     ck_assert_uint_ge(layers, 20);
 }
-END_TEST
 
 static void step_of_row(float output[E], struct attn_cache *cache, size_t layer, size_t position,
                         const float *x)
@@ -190,13 +182,14 @@ static void expect_refused(struct attn_cache *cache, const struct attn_encode_ar
     ck_assert_uint_eq(attn_cache_pool_used(pool), used);
 }
 
-START_TEST(test_cross_encode_refuses_bad_arguments_and_leaves_the_cache)
+TEST(cross_encode_refuses_bad_arguments_and_leaves_the_cache)
 {
     struct rng r = rng_seeded(6);
     float *x = rng_floats(&r, 600 * EK, 1), *q = rng_floats(&r, E, 1);
     static const uint8_t none[600];
     struct attn_encode_args args = {.rows = 600, .encoder_hidden_states = x};
-    struct attn_cache *cache = new_cache(model, 599), *large = new_cache(model, 600);
+    struct attn_cache *cache = opened_cache(pool, model, 599),
+                      *large = opened_cache(pool, model, 600);
     struct attn_step step = {.cache = large, .rows = 1, .hidden_states = q};
     ck_assert_int_eq(run_step(model, 0, &step), ATTN_INVALID); /* nothing is encoded yet */
     ck_assert_str_eq(step.error.param, "cache");
@@ -219,7 +212,6 @@ START_TEST(test_cross_encode_refuses_bad_arguments_and_leaves_the_cache)
     free(x);
     free(q);
 }
-END_TEST
 
 static const struct {
     const char *json, *param;
@@ -239,7 +231,7 @@ static const struct {
      "encoder_padding_mask"},
 };
 
-START_TEST(test_cross_encode_refuses_layers_it_cannot_serve)
+TEST_EACH(cross_encode_refuses_layers_it_cannot_serve, COUNT(unfit))
 {
     static const float x[3 * 40];
     static const uint8_t padding[3] = {1, 0, 1};
@@ -247,15 +239,13 @@ START_TEST(test_cross_encode_refuses_layers_it_cannot_serve)
         .rows = 3, .encoder_hidden_states = x, .padding_mask = padding};
     struct attn_model *of;
     const char *json = unfit[_i].json;
-    ck_assert_int_eq(attn_model_open_random(&of, json, strlen(json), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(of, &error), ATTN_OK);
-    struct attn_cache *cache = new_cache(of, 64);
+    of = opened_random(json, NULL);
+    struct attn_cache *cache = opened_cache(pool, of, 64);
     ck_assert_int_eq(attn_cache_encode(cache, engine, &args, &error), ATTN_UNSUPPORTED);
     ck_assert_str_eq(error.param, unfit[_i].param);
     attn_cache_free(cache);
     attn_model_close(of);
 }
-END_TEST
 
 /* ---- Pauses ---- */
 
@@ -281,7 +271,7 @@ static bool pause_runs(void *context)
 
 /* Decodes run at the pauses of a long encoder, whose bits stay the same; where one says stop, the
  * cache is empty again. */
-START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
+TEST(cross_encode_gives_way_and_can_be_cancelled)
 {
     struct rng r = rng_seeded(7);
     enum { S = 3000 };
@@ -289,7 +279,7 @@ START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
     struct pauses p = {.other = encoded(x, 200), .q = q, .most = SIZE_MAX};
     const struct attn_yield yield = {wants, pause_runs, &p};
     const struct attn_encode_args args = {.rows = S, .encoder_hidden_states = x, .yield = &yield};
-    struct attn_cache *plain = encoded(x, S), *cache = new_cache(model, S);
+    struct attn_cache *plain = encoded(x, S), *cache = opened_cache(pool, model, S);
     step_of_row(alone, p.other, 0, 0, q);
     step_of_row(want, plain, 1, 0, q);
     ck_assert_int_eq(attn_cache_encode(cache, engine, &args, &error), ATTN_OK);
@@ -298,7 +288,7 @@ START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
     step_of_row(got, cache, 1, 0, q);
     ck_assert_mem_eq(got, want, sizeof got);
     attn_cache_free(cache);
-    cache = new_cache(model, S);
+    cache = opened_cache(pool, model, S);
     p.most = p.ran + 1;
     size_t used = attn_cache_pool_used(pool);
     ck_assert_int_eq(attn_cache_encode(cache, engine, &args, &error), ATTN_CANCELLED);
@@ -310,17 +300,5 @@ START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
     free(x);
     free(q);
 }
-END_TEST
 
-Suite *suite_cross(void)
-{
-    Suite *suite = suite_create("cross");
-    TCase *cross =
-        suite_cases(suite, "cross", setup, teardown, 300); /* a sanitizer may take so long */
-    tcase_add_test(cross, test_cross_steps_of_random_layers_equal_the_oracle);
-    tcase_add_test(cross, test_cross_encode_refuses_bad_arguments_and_leaves_the_cache);
-    tcase_add_loop_test(cross, test_cross_encode_refuses_layers_it_cannot_serve, 0,
-                        sizeof unfit / sizeof unfit[0]);
-    tcase_add_test(cross, test_cross_encode_gives_way_and_can_be_cancelled);
-    return suite;
-}
+SUITE(cross)

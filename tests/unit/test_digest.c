@@ -45,21 +45,20 @@ static void expect_distinct(struct pair list[], size_t count)
     }
 }
 
-START_TEST(test_digest_of_pieces_sees_each_and_their_order)
+TEST(digest_of_pieces_sees_each_and_their_order)
 {
     static const char *const pieces[][3] = {{"a", "b", "c"}, {"x", "b", "c"}, {"a", "x", "c"},
                                             {"b", "a", "c"}, {"", "ab", "c"}, {"a", "", "c"}};
-    struct pair list[sizeof pieces / sizeof pieces[0]];
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+    struct pair list[COUNT(pieces)];
+    for (size_t i = 0; i < COUNT(pieces); i++) {
         srv_digest_init(list[i].words);
         for (size_t j = 0; j < 3; j++)
             srv_digest_add(list[i].words, pieces[i][j], strlen(pieces[i][j]));
     }
-    expect_distinct(list, sizeof pieces / sizeof pieces[0]);
+    expect_distinct(list, COUNT(pieces));
 }
-END_TEST
 
-START_TEST(test_digest_sees_every_bit_of_every_length)
+TEST(digest_sees_every_bit_of_every_length)
 {
     static struct pair list[LONGEST * (LONGEST + 1) / 2 * 8 + LONGEST];
     unsigned char bytes[LONGEST] = {0};
@@ -75,9 +74,8 @@ START_TEST(test_digest_sees_every_bit_of_every_length)
     ck_assert_uint_gt(count, 30000);
     expect_distinct(list, count);
 }
-END_TEST
 
-START_TEST(test_digest_sees_which_place_a_word_has)
+TEST(digest_sees_which_place_a_word_has)
 {
     enum { WORDS = LONGEST / 8 };
     static struct pair list[WORDS * WORDS];
@@ -95,9 +93,8 @@ START_TEST(test_digest_sees_which_place_a_word_has)
         }
     expect_distinct(list, count);
 }
-END_TEST
 
-START_TEST(test_digest_keeps_parts_apart)
+TEST(digest_keeps_parts_apart)
 {
     static struct pair list[LONGEST];
     const unsigned char bytes[LONGEST] = {0};
@@ -108,9 +105,8 @@ START_TEST(test_digest_keeps_parts_apart)
     }
     expect_distinct(list, LONGEST);
 }
-END_TEST
 
-START_TEST(test_digest_is_the_same_wherever_the_bytes_lie)
+TEST(digest_is_the_same_wherever_the_bytes_lie)
 {
     unsigned char bytes[LONGEST], moved[LONGEST + 8];
     for (size_t i = 0; i < LONGEST; i++)
@@ -122,13 +118,12 @@ START_TEST(test_digest_is_the_same_wherever_the_bytes_lie)
         ck_assert_int_eq(compare(&here, &there), 0);
     }
 }
-END_TEST
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
 /* SplitMix64's numbers for seed 0 are published, and those of XXH3 for no bytes in xxHash's own
  * tests; that of the text comes from an implementation in Python. */
-START_TEST(test_hashes_have_the_values_that_files_hold)
+TEST(hashes_have_the_values_that_files_hold)
 {
     ck_assert_uint_eq(attn_hash_mix(ATTN_HASH_GOLDEN), UINT64_C(0xe220a8397b1dcdaf));
     ck_assert_uint_eq(attn_hash_mix(2 * ATTN_HASH_GOLDEN), UINT64_C(0x6e789e6aa1b965f4));
@@ -139,10 +134,9 @@ START_TEST(test_hashes_have_the_values_that_files_hold)
                       UINT64_C(0x1462d55d11b5eab7));
     ck_assert_uint_eq(srv_hash_text(12345, ""), 1);
 }
-END_TEST
 
 /* Flipping an input bit flips each output bit for about half of the inputs. */
-START_TEST(test_hash_mix_flips_each_output_bit_for_half_of_the_inputs)
+TEST(hash_mix_flips_each_output_bit_for_half_of_the_inputs)
 {
     enum { TRIES = 4096 };
     for (unsigned in = 0; in < 64; in++) {
@@ -158,18 +152,5 @@ START_TEST(test_hash_mix_flips_each_output_bit_for_half_of_the_inputs)
                           "bits %u to %u: %u", in, out, flips[out]);
     }
 }
-END_TEST
 
-Suite *suite_digest(void)
-{
-    Suite *suite = suite_create("digest");
-    TCase *digests = suite_cases(suite, "digests", NULL, NULL, 0);
-    tcase_add_test(digests, test_digest_of_pieces_sees_each_and_their_order);
-    tcase_add_test(digests, test_digest_sees_every_bit_of_every_length);
-    tcase_add_test(digests, test_digest_sees_which_place_a_word_has);
-    tcase_add_test(digests, test_digest_keeps_parts_apart);
-    tcase_add_test(digests, test_digest_is_the_same_wherever_the_bytes_lie);
-    tcase_add_test(digests, test_hashes_have_the_values_that_files_hold);
-    tcase_add_test(digests, test_hash_mix_flips_each_output_bit_for_half_of_the_inputs);
-    return suite;
-}
+SUITE(digest)

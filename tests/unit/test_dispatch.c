@@ -130,7 +130,9 @@ static void await_cut(void)
     }
 }
 
-START_TEST(test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed)
+CASE(dispatch, set_up, tear_down, 60)
+
+TEST_EACH(snapshot_does_not_wait_for_the_reply_of_an_import_that_failed, 3)
 {
     static const enum srv_error_code codes[] = {SRV_E_SESSION_EXISTS, SRV_E_DEADLINE,
                                                 SRV_E_CLIENT_GONE};
@@ -142,13 +144,5 @@ START_TEST(test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed)
     srv_store_take_snapshot(app->store);
     ck_assert(!srv_store_wants_snapshot(app->store));
 }
-END_TEST
 
-Suite *suite_dispatch(void)
-{
-    Suite *suite = suite_create("dispatch");
-    TCase *tests = suite_cases(suite, "dispatch", set_up, tear_down, 60);
-    tcase_add_loop_test(tests, test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed,
-                        0, 3);
-    return suite;
-}
+SUITE(dispatch)

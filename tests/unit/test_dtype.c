@@ -12,6 +12,7 @@
 #include "basics/half_float.h"
 #include "machine/cpu.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "rng.h"
 #include "suites.h"
@@ -32,12 +33,7 @@ static bool open_engine(struct attn_engine **out, unsigned level, unsigned threa
 static struct attn_model *open_model(const char *config, enum attn_dtype dtype)
 {
     const struct attn_model_options options = {.dtype = dtype};
-    struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-    return model;
+    return opened_random(config, &options);
 }
 
 /* ---- Rows as a level takes them -------------------------------------------------------------- */
@@ -82,7 +78,9 @@ static void project(float *y, struct attn_engine *engine, const struct attn_line
     attn_engine_unlock(engine);
 }
 
-START_TEST(test_dtype_rows_have_the_same_bits_however_many_there_are)
+CASE(dtype, NULL, NULL, 240)
+
+TEST_EACH(dtype_rows_have_the_same_bits_however_many_there_are, NUM_DTYPES *ATTN_NUM_CPU_LEVELS)
 {
     enum attn_dtype dtype = dtypes[_i / ATTN_NUM_CPU_LEVELS];
     struct attn_model *model = open_model(WIDE, dtype);
@@ -109,7 +107,6 @@ START_TEST(test_dtype_rows_have_the_same_bits_however_many_there_are)
     free(some);
     attn_model_close(model);
 }
-END_TEST
 
 /* The largest error of a product over rows, relative to the largest result. */
 static double product_error(const float *y, const struct attn_linear *linear, const float *x,
@@ -137,7 +134,8 @@ static double product_error(const float *y, const struct attn_linear *linear, co
 #define GROUPED \
     "{\"hidden_size\":501,\"num_attention_heads\":18,\"num_key_value_heads\":6,\"head_dim\":37}"
 
-START_TEST(test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone)
+TEST_EACH(dtype_products_of_the_same_rows_have_the_bits_of_each_alone,
+          NUM_DTYPES *ATTN_NUM_CPU_LEVELS)
 {
     enum { ROWS = 190, WIDEST = 18 * 37 };
     enum attn_dtype dtype = dtypes[_i / ATTN_NUM_CPU_LEVELS];
@@ -171,11 +169,10 @@ START_TEST(test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* Of two equal products in one call, only the one whose limit is below its largest element reports
  * it. */
-START_TEST(test_dtype_a_product_tells_an_element_beyond_its_limit)
+TEST_EACH(dtype_a_product_tells_an_element_beyond_its_limit, ATTN_NUM_CPU_LEVELS)
 {
     enum { ROWS = 190 };
     struct attn_model *model = open_model(GROUPED, ATTN_F32);
@@ -205,9 +202,8 @@ START_TEST(test_dtype_a_product_tells_an_element_beyond_its_limit)
     free(y);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
+TEST_EACH(dtype_products_are_those_of_the_weights_and_rows_as_kept, NUM_DTYPES)
 {
     enum { ROWS = 70 };
     enum attn_dtype dtype = dtypes[_i];
@@ -246,9 +242,8 @@ START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
     free(first);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_dtype_rows_of_zeros_give_the_bias)
+TEST(dtype_rows_of_zeros_give_the_bias)
 {
     for (size_t d = 0; d < NUM_DTYPES; d++)
         for (unsigned level = ATTN_CPU_PORTABLE; level < ATTN_NUM_CPU_LEVELS; level++) {
@@ -266,9 +261,8 @@ START_TEST(test_dtype_rows_of_zeros_give_the_bias)
             attn_engine_close(engine);
         }
 }
-END_TEST
 
-START_TEST(test_dtype_weights_are_the_nearest_that_the_dtype_has)
+TEST(dtype_weights_are_the_nearest_that_the_dtype_has)
 {
     struct attn_model *models[NUM_DTYPES];
     const struct attn_linear *linears[NUM_DTYPES];
@@ -289,7 +283,6 @@ START_TEST(test_dtype_weights_are_the_nearest_that_the_dtype_has)
     for (size_t d = 0; d < NUM_DTYPES; d++)
         attn_model_close(models[d]);
 }
-END_TEST
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
@@ -348,7 +341,7 @@ static double difference(const float *got, const float *want, size_t rows, size_
 
 /* The output projection rounds rows that differ from the oracle's in the last bit, and an integer
  * that is rounded the other way is a whole step: its output has a bound of its own. */
-START_TEST(test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept)
+TEST_EACH(dtype_a_layer_is_that_of_the_weights_and_rows_as_kept, NUM_DTYPES)
 {
     enum attn_dtype dtype = dtypes[_i];
     struct attn_model *model = open_model(LAYER, dtype);
@@ -388,10 +381,9 @@ START_TEST(test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept)
     free(want);
     attn_model_close(model);
 }
-END_TEST
 
 /* The bounds that docs/NUMERICS.md states. */
-START_TEST(test_dtype_a_layer_is_near_the_one_of_float32)
+TEST_EACH(dtype_a_layer_is_near_the_one_of_float32, NUM_DTYPES)
 {
     static const double bounds[NUM_DTYPES] = {1e-5, 1e-2, 3e-2, 2e-2};
     struct rng r = rng_seeded(9);
@@ -416,7 +408,6 @@ START_TEST(test_dtype_a_layer_is_near_the_one_of_float32)
     attn_model_close(exact);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
@@ -444,7 +435,7 @@ static void decode(float *out, struct attn_engine *engine, const struct attn_mod
     attn_cache_pool_free(pool);
 }
 
-START_TEST(test_dtype_bits_of_a_decode_do_not_depend_on_its_batch)
+TEST_EACH(dtype_bits_of_a_decode_do_not_depend_on_its_batch, NUM_DTYPES *ATTN_NUM_CPU_LEVELS)
 {
     enum attn_dtype dtype = dtypes[_i / ATTN_NUM_CPU_LEVELS];
     struct rng r = rng_seeded(10);
@@ -469,11 +460,10 @@ START_TEST(test_dtype_bits_of_a_decode_do_not_depend_on_its_batch)
     free(apart);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- The description of a model -------------------------------------------------------------- */
 
-START_TEST(test_dtype_is_told_by_bytes_and_fingerprint)
+TEST(dtype_is_told_by_bytes_and_fingerprint)
 {
     char seen[NUM_DTYPES][17];
     size_t weights = 2 * WIDTH * (6 + 2) * 32, outputs = (6 + 2 * 2) * 32 + WIDTH;
@@ -492,9 +482,8 @@ START_TEST(test_dtype_is_told_by_bytes_and_fingerprint)
     ck_assert_str_ne(seen[0], seen[2]);
     ck_assert_str_ne(seen[1], seen[2]);
 }
-END_TEST
 
-START_TEST(test_dtype_f16_is_no_dtype_of_weights)
+TEST(dtype_f16_is_no_dtype_of_weights)
 {
     const struct attn_model_options options = {.dtype = ATTN_F16};
     struct attn_model *model;
@@ -502,28 +491,5 @@ START_TEST(test_dtype_f16_is_no_dtype_of_weights)
                      ATTN_UNSUPPORTED);
     ck_assert_str_eq(error.param, "dtype");
 }
-END_TEST
 
-Suite *suite_dtype(void)
-{
-    Suite *suite = suite_create("dtype");
-    TCase *tcase = suite_cases(suite, "dtype", NULL, NULL, 240);
-    tcase_add_loop_test(tcase, test_dtype_rows_have_the_same_bits_however_many_there_are, 0,
-                        NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
-    tcase_add_loop_test(tcase, test_dtype_products_of_the_same_rows_have_the_bits_of_each_alone, 0,
-                        NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
-    tcase_add_loop_test(tcase, test_dtype_a_product_tells_an_element_beyond_its_limit, 0,
-                        ATTN_NUM_CPU_LEVELS);
-    tcase_add_loop_test(tcase, test_dtype_products_are_those_of_the_weights_and_rows_as_kept, 0,
-                        NUM_DTYPES);
-    tcase_add_test(tcase, test_dtype_rows_of_zeros_give_the_bias);
-    tcase_add_test(tcase, test_dtype_weights_are_the_nearest_that_the_dtype_has);
-    tcase_add_loop_test(tcase, test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(tcase, test_dtype_a_layer_is_near_the_one_of_float32, 0, NUM_DTYPES);
-    tcase_add_loop_test(tcase, test_dtype_bits_of_a_decode_do_not_depend_on_its_batch, 0,
-                        NUM_DTYPES * ATTN_NUM_CPU_LEVELS);
-    tcase_add_test(tcase, test_dtype_is_told_by_bytes_and_fingerprint);
-    tcase_add_test(tcase, test_dtype_f16_is_no_dtype_of_weights);
-    return suite;
-}
+SUITE(dtype)

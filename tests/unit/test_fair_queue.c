@@ -35,7 +35,7 @@ static bool is_empty(void)
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
-START_TEST(test_fair_queue_one_caller_is_served_in_order)
+TEST(fair_queue_one_caller_is_served_in_order)
 {
     srv_fair_queue_init(&queue);
     for (size_t i = 0; i < 10; i++)
@@ -46,10 +46,9 @@ START_TEST(test_fair_queue_one_caller_is_served_in_order)
     ck_assert_ptr_null(srv_fair_queue_pop(&queue, SRV_QUEUE_STEPS));
     ck_assert(is_empty());
 }
-END_TEST
 
 /* The caller with 1,000 nodes and those with ten each get the same while all have some. */
-START_TEST(test_fair_queue_callers_get_equal_shares_however_much_they_ask_for)
+TEST(fair_queue_callers_get_equal_shares_however_much_they_ask_for)
 {
     size_t taken[4] = {0};
     srv_fair_queue_init(&queue);
@@ -63,9 +62,8 @@ START_TEST(test_fair_queue_callers_get_equal_shares_however_much_they_ask_for)
         ck_assert_uint_eq(taken[i], 10);
     ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], 990);
 }
-END_TEST
 
-START_TEST(test_fair_queue_shares_are_counted_in_cost)
+TEST(fair_queue_shares_are_counted_in_cost)
 {
     size_t taken[2] = {0};
     srv_fair_queue_init(&queue);
@@ -76,10 +74,9 @@ START_TEST(test_fair_queue_shares_are_counted_in_cost)
     ck_assert_uint_eq(taken[0], 80);
     ck_assert_uint_eq(taken[1], 10);
 }
-END_TEST
 
 /* A caller that was away has not saved up a share that the others would have to wait for. */
-START_TEST(test_fair_queue_rest_earns_nothing)
+TEST(fair_queue_rest_earns_nothing)
 {
     size_t taken[2] = {0};
     srv_fair_queue_init(&queue);
@@ -94,9 +91,8 @@ START_TEST(test_fair_queue_rest_earns_nothing)
     ck_assert_uint_eq(taken[0], 50);
     ck_assert_uint_eq(taken[1], 50);
 }
-END_TEST
 
-START_TEST(test_fair_queue_has_a_queue_for_each_kind)
+TEST(fair_queue_has_a_queue_for_each_kind)
 {
     srv_fair_queue_init(&queue);
     struct srv_queue_node attend = {.caller = 1, .cost = 100}, *step = put(0, 1, 1);
@@ -106,9 +102,8 @@ START_TEST(test_fair_queue_has_a_queue_for_each_kind)
     ck_assert(!is_empty());
     expect_next(step);
 }
-END_TEST
 
-START_TEST(test_fair_queue_walk_leaves_what_it_passes_in_order)
+TEST(fair_queue_walk_leaves_what_it_passes_in_order)
 {
     struct srv_queue_walk walk;
     srv_fair_queue_init(&queue);
@@ -138,7 +133,6 @@ START_TEST(test_fair_queue_walk_leaves_what_it_passes_in_order)
     }
     ck_assert_uint_eq(left, MANY / 3 + 1);
 }
-END_TEST
 
 /* ---- Admission ------------------------------------------------------------------------------- */
 
@@ -172,7 +166,9 @@ static void teardown(void)
     admission = (struct srv_admission){0};
 }
 
-START_TEST(test_admission_without_keys_has_the_whole_queue)
+CASE(joining, setup, teardown, 0)
+
+TEST(admission_without_keys_has_the_whole_queue)
 {
     struct srv_request request = from(0);
     ck_assert_uint_eq(join(0, 1000), CAPACITY);
@@ -180,9 +176,8 @@ START_TEST(test_admission_without_keys_has_the_whole_queue)
     srv_admission_leave(&admission, &request);
     ck_assert_uint_eq(join(0, 1000), 1);
 }
-END_TEST
 
-START_TEST(test_admission_keeps_room_for_callers_below_their_share)
+TEST(admission_keeps_room_for_callers_below_their_share)
 {
     ck_assert_uint_eq(join(3, 1000), CAPACITY - CAPACITY / 8);
     ck_assert_int_eq(error.code, SRV_E_QUEUE_FULL);
@@ -191,16 +186,14 @@ START_TEST(test_admission_keeps_room_for_callers_below_their_share)
     ck_assert_uint_eq(join(1, 1000), CAPACITY / 8 - 4);
     ck_assert_uint_eq(join(9, 1), 0); /* full is full */
 }
-END_TEST
 
-START_TEST(test_admission_a_queue_of_one_takes_one_of_anybody)
+TEST(admission_a_queue_of_one_takes_one_of_anybody)
 {
     teardown();
     ck_assert(srv_admission_init(&admission, 1, &srv_routes));
     ck_assert_uint_eq(join(63, 5), 1);
     ck_assert_uint_eq(join(0, 5), 0);
 }
-END_TEST
 
 /* `count` requests that end `each_ms` after one another, while others run all the time. */
 static void run(size_t count, uint64_t each_ms)
@@ -214,7 +207,7 @@ static void run(size_t count, uint64_t each_ms)
     }
 }
 
-START_TEST(test_admission_predicts_the_wait_from_depth_and_pace)
+TEST(admission_predicts_the_wait_from_depth_and_pace)
 {
     struct srv_request request = from(0), other = from(0);
     ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 1); /* nothing is known */
@@ -229,9 +222,8 @@ START_TEST(test_admission_predicts_the_wait_from_depth_and_pace)
     run(400, 1);
     ck_assert_uint_eq(srv_admission_retry_after_s(&admission, &request), 1); /* of late */
 }
-END_TEST
 
-START_TEST(test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_the_queue)
+TEST(admission_a_caller_with_little_waits_for_its_turn_and_not_for_the_queue)
 {
     struct srv_request hog = from(1), small = from(2);
     run(40, 100);
@@ -241,9 +233,8 @@ START_TEST(test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_th
     small.deadline_ns = srv_now_ns() + 250 * MS;
     ck_assert_int_eq(srv_admission_check(&admission, &small, &error), SRV_OK);
 }
-END_TEST
 
-START_TEST(test_admission_refuses_what_would_wait_beyond_its_deadline)
+TEST(admission_refuses_what_would_wait_beyond_its_deadline)
 {
     struct srv_request request = from(0);
     run(40, 100);
@@ -253,25 +244,5 @@ START_TEST(test_admission_refuses_what_would_wait_beyond_its_deadline)
     request.deadline_ns = srv_now_ns() + 5000 * MS;
     ck_assert_int_eq(srv_admission_check(&admission, &request, &error), SRV_OK);
 }
-END_TEST
 
-Suite *suite_fair_queue(void)
-{
-    Suite *suite = suite_create("fair_queue");
-    TCase *order = suite_cases(suite, "order", NULL, NULL, 0);
-    TCase *joining = suite_cases(suite, "joining", setup, teardown, 0);
-    tcase_add_test(order, test_fair_queue_one_caller_is_served_in_order);
-    tcase_add_test(order, test_fair_queue_callers_get_equal_shares_however_much_they_ask_for);
-    tcase_add_test(order, test_fair_queue_shares_are_counted_in_cost);
-    tcase_add_test(order, test_fair_queue_rest_earns_nothing);
-    tcase_add_test(order, test_fair_queue_has_a_queue_for_each_kind);
-    tcase_add_test(order, test_fair_queue_walk_leaves_what_it_passes_in_order);
-    tcase_add_test(joining, test_admission_without_keys_has_the_whole_queue);
-    tcase_add_test(joining, test_admission_keeps_room_for_callers_below_their_share);
-    tcase_add_test(joining, test_admission_a_queue_of_one_takes_one_of_anybody);
-    tcase_add_test(joining, test_admission_predicts_the_wait_from_depth_and_pace);
-    tcase_add_test(joining,
-                   test_admission_a_caller_with_little_waits_for_its_turn_and_not_for_the_queue);
-    tcase_add_test(joining, test_admission_refuses_what_would_wait_beyond_its_deadline);
-    return suite;
-}
+SUITE(fair_queue)

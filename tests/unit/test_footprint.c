@@ -13,6 +13,7 @@
 #include "basics/mem.h"
 #include "kernels/stats.h"
 #include "machine/cgroup.h"
+#include "opened.h"
 #include "rng.h"
 #include "scratch.h"
 #include "suites.h"
@@ -50,7 +51,9 @@ static void remove_root(void)
     ck_assert_int_eq(system(command), 0);
 }
 
-START_TEST(test_footprint_the_smallest_limit_above_a_group_of_version_2_counts)
+CASE(groups, make_root, remove_root, 0)
+
+TEST(footprint_the_smallest_limit_above_a_group_of_version_2_counts)
 {
     put("proc/self/cgroup", "0::/outer/middle/inner\n");
     put("sys/fs/cgroup/outer/memory.max", "3000000\n");
@@ -60,9 +63,8 @@ START_TEST(test_footprint_the_smallest_limit_above_a_group_of_version_2_counts)
     put("sys/fs/cgroup/outer/memory.max", "1000000\n");
     ck_assert_uint_eq(attn_cgroup_memory(root), 1000000);
 }
-END_TEST
 
-START_TEST(test_footprint_a_group_of_version_1_is_found_by_its_controller)
+TEST(footprint_a_group_of_version_1_is_found_by_its_controller)
 {
     put("proc/self/cgroup", "9:cpu,cpuacct:/a\n4:memory:/a/b\n0::/\n");
     put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
@@ -71,7 +73,6 @@ START_TEST(test_footprint_a_group_of_version_1_is_found_by_its_controller)
     put("sys/fs/cgroup/cpu,cpuacct/a/memory.limit_in_bytes", "5\n");
     ck_assert_uint_eq(attn_cgroup_memory(root), 700);
 }
-END_TEST
 
 static size_t read_shares(const char *directory)
 {
@@ -80,31 +81,28 @@ static size_t read_shares(const char *directory)
                                                                         : SIZE_MAX;
 }
 
-START_TEST(test_footprint_a_controller_is_found_by_its_whole_name)
+TEST(footprint_a_controller_is_found_by_its_whole_name)
 {
     put("proc/self/cgroup", "7:cpuset:/a\n5:cpuacct,cpu:/a\n");
     put("sys/fs/cgroup/cpuset/a/cpu.shares", "5\n");
     put("sys/fs/cgroup/cpuacct,cpu/a/cpu.shares", "900\n");
     ck_assert_uint_eq(attn_cgroup_least(root, "cpu", read_shares), 900);
 }
-END_TEST
 
-START_TEST(test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top)
+TEST(footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top)
 {
     put("proc/self/cgroup", "0::/docker/0123456789\n");
     put("sys/fs/cgroup/memory.max", "4096\n");
     ck_assert_uint_eq(attn_cgroup_memory(root), 4096);
 }
-END_TEST
 
-START_TEST(test_footprint_without_groups_or_with_rubbish_there_is_no_limit)
+TEST(footprint_without_groups_or_with_rubbish_there_is_no_limit)
 {
     ck_assert_uint_eq(attn_cgroup_memory(root), SIZE_MAX);
     put("proc/self/cgroup", "rubbish\n0:\n\n0::/\n");
     put("sys/fs/cgroup/memory.max", "max\n");
     ck_assert_uint_eq(attn_cgroup_memory(root), SIZE_MAX);
 }
-END_TEST
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
@@ -121,8 +119,7 @@ static struct attn_model *open_model(int i)
     struct attn_model *model;
     const struct attn_model_options options = {.dtype = dtypes[i / 2]};
     const char *config = configs[i % 2];
-    ck_assert(attn_model_open_random(&model, config, strlen(config), &options, NULL) == ATTN_OK);
-    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    model = opened_random(config, &options);
     return model;
 }
 
@@ -170,21 +167,22 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
     return status;
 }
 
-START_TEST(test_footprint_a_call_gets_by_with_what_it_is_said_to_take)
+CASE(calls, NULL, NULL, 0)
+
+TEST_EACH(footprint_a_call_gets_by_with_what_it_is_said_to_take, CASES)
 {
     static const size_t shapes[][2] = {{1, 1000}, {10, 100}, {3, 333}, {125, 8}};
     struct attn_model *model = open_model(_i);
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    for (size_t i = 0; i < COUNT(shapes); i++) {
         const struct attn_call_size size = {shapes[i][0] * shapes[i][1], shapes[i][1], 0, 0};
         size_t bytes = attn_call_bytes(model, &size, THREADS);
         ck_assert_int_eq(attend(model, shapes[i][0], shapes[i][1], bytes), ATTN_OK);
     }
     attn_model_close(model);
 }
-END_TEST
 
 /* What the fixed parts of a bound would hide: each row adds what its heads keep of it. */
-START_TEST(test_footprint_a_row_counts_statistics_of_all_heads_and_groups)
+TEST(footprint_a_row_counts_statistics_of_all_heads_and_groups)
 {
     static const char config[] = "{\"hidden_size\":16,\"num_attention_heads\":16}";
     const struct attn_call_size few = {.rows = 1000, .tokens = 10},
@@ -197,7 +195,6 @@ START_TEST(test_footprint_a_row_counts_statistics_of_all_heads_and_groups)
                       1000 * 16 * (4 * sizeof(float) + sizeof(struct attn_row_stats) + group));
     attn_model_close(model);
 }
-END_TEST
 
 /* Bytes of a call of 1,000 rows by a layer of 16 heads of 8, and the work of a step of 10 rows over
  * 50 keys. */
@@ -217,7 +214,7 @@ static size_t bytes_of_call(size_t *work, const char *more)
     return bytes;
 }
 
-START_TEST(test_footprint_gates_count_as_memory_and_as_work)
+TEST(footprint_gates_count_as_memory_and_as_work)
 {
     size_t with_gate, without;
     ck_assert_uint_ge(bytes_of_call(&with_gate, ",\"attn_output_gate\":true"),
@@ -226,10 +223,9 @@ START_TEST(test_footprint_gates_count_as_memory_and_as_work)
     bytes_of_call(&with_gate, ",\"attn_output_gate\":true,\"gate_by_head\":true");
     ck_assert_uint_eq(with_gate, without + 10 * 16 * 16);
 }
-END_TEST
 
 /* Rows of queries become integers once for the queries and their gates. */
-START_TEST(test_footprint_gates_share_the_integers_of_queries)
+TEST(footprint_gates_share_the_integers_of_queries)
 {
     enum { QUERIES = 6000, KEYS = 8, WIDE = 16384 };
     static const char config[] =
@@ -259,9 +255,8 @@ START_TEST(test_footprint_gates_share_the_integers_of_queries)
     attn_model_close(model);
     free(x);
 }
-END_TEST
 
-START_TEST(test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not)
+TEST(footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not)
 {
     const struct attn_engine_options options = {.threads = THREADS, .call_bytes = 1 << 20};
     struct attn_engine *engine;
@@ -277,7 +272,6 @@ START_TEST(test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_do
     attn_model_close(model);
     free(x);
 }
-END_TEST
 
 #define LONG ((size_t)64 * 2048) /* tokens, whose positions alone pass the bound */
 
@@ -303,7 +297,7 @@ static struct attn_cache *long_cache(struct attn_cache_pool *pool, const struct 
     return cache;
 }
 
-START_TEST(test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone)
+TEST(footprint_a_tree_step_that_would_pass_the_bound_fails_alone)
 {
     static const char config[] = "{\"hidden_size\":4,\"num_attention_heads\":1}";
     static const uint8_t self[] = {1};
@@ -314,8 +308,7 @@ START_TEST(test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone)
     struct attn_engine *engine;
     struct attn_model *model;
     struct attn_cache_pool *pool;
-    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
-    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    model = opened_random(config, NULL);
     ck_assert(attn_cache_pool_new(&pool, (size_t)64 << 20) == ATTN_OK);
     ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
     struct attn_step tree = {
@@ -347,9 +340,8 @@ START_TEST(test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone)
     attn_cache_pool_free(pool);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks)
+TEST(footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks)
 {
     static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":4,"
                                  "\"num_key_value_heads\":2,\"num_hidden_layers\":3}";
@@ -363,10 +355,9 @@ START_TEST(test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_bloc
     ck_assert_uint_ge(memory.cache_bytes, 3 * sizeof(void *));
     attn_model_close(model);
 }
-END_TEST
 
 /* The second layer reads the keys and values of the first. */
-START_TEST(test_footprint_a_layer_that_reads_another_caches_nothing)
+TEST(footprint_a_layer_that_reads_another_caches_nothing)
 {
     static const char *const configs_of_two[] = {
         "{\"hidden_size\":16,\"num_attention_heads\":2,\"num_hidden_layers\":2}",
@@ -383,9 +374,8 @@ START_TEST(test_footprint_a_layer_that_reads_another_caches_nothing)
     ck_assert_uint_eq(info[0].cache_bytes_per_token, 2 * 2 * 16 * sizeof(float));
     ck_assert_uint_eq(info[1].cache_bytes_per_token, 2 * 16 * sizeof(float));
 }
-END_TEST
 
-START_TEST(test_footprint_sums_that_do_not_fit_are_the_largest_number)
+TEST(footprint_sums_that_do_not_fit_are_the_largest_number)
 {
     struct attn_model *model = open_model(0);
     const struct attn_call_size huge = {SIZE_MAX / 2, SIZE_MAX / 2, SIZE_MAX / 2, SIZE_MAX / 2};
@@ -393,7 +383,6 @@ START_TEST(test_footprint_sums_that_do_not_fit_are_the_largest_number)
     ck_assert_uint_eq(attn_call_bytes(NULL, &huge, 128), SIZE_MAX);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Huge pages ------------------------------------------------------------------------------ */
 
@@ -408,7 +397,7 @@ static size_t resident_bytes(void)
 }
 
 /* Sanitizers manage pages in their own way. */
-START_TEST(test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for)
+TEST_EACH(footprint_what_lies_in_huge_pages_takes_what_was_asked_for, !INSTRUMENTED)
 {
     enum { PIECES = 32 };
     const size_t bytes = ATTN_HUGE_PAGE + ATTN_HUGE_PAGE / 16;
@@ -422,30 +411,5 @@ START_TEST(test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for)
     for (size_t i = 0; i < PIECES; i++)
         attn_free(pieces[i]);
 }
-END_TEST
 
-Suite *suite_footprint(void)
-{
-    Suite *suite = suite_create("footprint");
-    TCase *groups = suite_cases(suite, "groups", make_root, remove_root, 0);
-    TCase *calls = suite_cases(suite, "calls", NULL, NULL, 0);
-    tcase_add_test(groups, test_footprint_the_smallest_limit_above_a_group_of_version_2_counts);
-    tcase_add_test(groups, test_footprint_a_group_of_version_1_is_found_by_its_controller);
-    tcase_add_test(groups, test_footprint_a_controller_is_found_by_its_whole_name);
-    tcase_add_test(groups, test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top);
-    tcase_add_test(groups, test_footprint_without_groups_or_with_rubbish_there_is_no_limit);
-    tcase_add_loop_test(calls, test_footprint_a_call_gets_by_with_what_it_is_said_to_take, 0,
-                        CASES);
-    tcase_add_test(calls, test_footprint_a_row_counts_statistics_of_all_heads_and_groups);
-    tcase_add_test(calls, test_footprint_gates_count_as_memory_and_as_work);
-    tcase_add_test(calls, test_footprint_gates_share_the_integers_of_queries);
-    tcase_add_test(calls,
-                   test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
-    tcase_add_test(calls, test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone);
-    tcase_add_test(calls, test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks);
-    tcase_add_test(calls, test_footprint_a_layer_that_reads_another_caches_nothing);
-    tcase_add_test(calls, test_footprint_sums_that_do_not_fit_are_the_largest_number);
-    if (!INSTRUMENTED)
-        tcase_add_test(calls, test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for);
-    return suite;
-}
+SUITE(footprint)

@@ -10,6 +10,7 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -35,8 +36,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_engine_close(engine);
 }
 
@@ -51,10 +51,7 @@ static struct attn_model *open_model(size_t window, const char *more, enum attn_
              "{\"hidden_size\":%d,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"seed\":7"
              "%s%s}",
              E, HEADS, GROUPS, more, slides);
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, &options);
     return model;
 }
 
@@ -67,9 +64,7 @@ static struct attn_cache *new_cache(const struct attn_model *model)
 
 static enum attn_status run(struct attn_step *step, const struct attn_model *model)
 {
-    struct attn_step *steps[] = {step};
-    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
-    return step->error.status;
+    return one_step(engine, model, 0, step);
 }
 
 static void append(struct attn_cache *cache, const struct attn_model *model, const float *x,
@@ -244,7 +239,10 @@ static void check_session(struct pair *pair, struct rng *r)
         attn_cache_free(pair->cache[i]);
 }
 
-START_TEST(test_forget_bits_are_those_of_a_cache_that_keeps_everything)
+CASE(forget, setup, teardown, 60)
+
+TEST_RANGE(forget_bits_are_those_of_a_cache_that_keeps_everything, ATTN_CPU_PORTABLE,
+           ATTN_NUM_CPU_LEVELS)
 {
     static const char *const more[] = {",\"rope_theta\":10000", ",\"alibi\":true",
                                        ",\"attention_sinks\":true,\"add_zero_attn\":true"};
@@ -260,7 +258,7 @@ START_TEST(test_forget_bits_are_those_of_a_cache_that_keeps_everything)
     struct pair pair = {.x = x};
     for (int i = 0; i < 2; i++)
         pair.results[i] = malloc(sizeof *pair.results[i]);
-    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+    for (size_t w = 0; w < COUNT(windows); w++) {
         const enum attn_dtype dtype = (enum attn_dtype)((w + (unsigned)_i) % NUM_DTYPES);
         struct attn_model *models[] = {open_model(windows[w], more[w % 3], dtype),
                                        open_model(0, more[w % 3], dtype)};
@@ -277,11 +275,10 @@ START_TEST(test_forget_bits_are_those_of_a_cache_that_keeps_everything)
     attn_engine_close(engine);
     engine = usual;
 }
-END_TEST
 
 /* ---- Bytes ---- */
 
-START_TEST(test_forget_512_tokens_of_window_8_take_one_block)
+TEST(forget_512_tokens_of_window_8_take_one_block)
 {
     struct rng r = rng_seeded(5);
     struct attn_model *model = open_model(8, "", ATTN_F32);
@@ -308,14 +305,13 @@ START_TEST(test_forget_512_tokens_of_window_8_take_one_block)
     free(whole);
     free(again);
 }
-END_TEST
 
 /* The figure is the most that a session takes at any of its lengths, decoded row by row. */
-START_TEST(test_forget_the_figure_before_is_the_most_that_a_session_takes)
+TEST(forget_the_figure_before_is_the_most_that_a_session_takes)
 {
     static const float row[GROUPS * D];
     static const size_t windows[] = {1, 2, 64, 65, 66, 100, 0};
-    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+    for (size_t w = 0; w < COUNT(windows); w++) {
         struct attn_model *model = open_model(windows[w], ",\"num_hidden_layers\":1", ATTN_F32);
         struct attn_cache *cache = new_cache(model);
         size_t most = 0;
@@ -329,10 +325,9 @@ START_TEST(test_forget_the_figure_before_is_the_most_that_a_session_takes)
         attn_model_close(model);
     }
 }
-END_TEST
 
 /* Lists are not to grow with what is forgotten. */
-START_TEST(test_forget_a_long_session_takes_no_memory_for_what_it_forgot)
+TEST(forget_a_long_session_takes_no_memory_for_what_it_forgot)
 {
     static const float row[64 * GROUPS * D];
     struct attn_model *model = open_model(100, "", ATTN_F32);
@@ -352,11 +347,10 @@ START_TEST(test_forget_a_long_session_takes_no_memory_for_what_it_forgot)
     attn_cache_free(cache);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Shorter sessions, wider windows ---- */
 
-START_TEST(test_forget_truncation_and_fork_reach_the_lowest_length_and_no_further)
+TEST(forget_truncation_and_fork_reach_the_lowest_length_and_no_further)
 {
     struct rng r = rng_seeded(6);
     struct attn_model *model = open_model(8, "", ATTN_F32);
@@ -391,9 +385,8 @@ START_TEST(test_forget_truncation_and_fork_reach_the_lowest_length_and_no_furthe
     free(out);
     free(again);
 }
-END_TEST
 
-START_TEST(test_forget_a_wider_window_of_a_call_is_refused_and_changes_nothing)
+TEST(forget_a_wider_window_of_a_call_is_refused_and_changes_nothing)
 {
     struct rng r = rng_seeded(8);
     struct attn_model *model = open_model(8, "", ATTN_F32);
@@ -420,7 +413,6 @@ START_TEST(test_forget_a_wider_window_of_a_call_is_refused_and_changes_nothing)
     free(x);
     free(out);
 }
-END_TEST
 
 /* ---- As bytes ---- */
 
@@ -450,7 +442,7 @@ static enum attn_status import_cache(struct attn_cache *cache, const void *bytes
     return status;
 }
 
-START_TEST(test_forget_a_file_has_what_is_kept_and_goes_on_with_the_same_bits)
+TEST_EACH(forget_a_file_has_what_is_kept_and_goes_on_with_the_same_bits, NUM_DTYPES)
 {
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(9);
@@ -479,7 +471,6 @@ START_TEST(test_forget_a_file_has_what_is_kept_and_goes_on_with_the_same_bits)
     free(out);
     free(again);
 }
-END_TEST
 
 /* Makes a copy of the cache out of its own bytes, and compares their next token. */
 static void expect_travels(struct attn_cache *cache, const struct attn_model *model, const float *x)
@@ -498,7 +489,7 @@ static void expect_travels(struct attn_cache *cache, const struct attn_model *mo
 }
 
 /* Whatever the window, the length and the way to it: a step, rows alone, a truncation, a fork. */
-START_TEST(test_forget_every_state_that_is_given_is_taken)
+TEST_EACH(forget_every_state_that_is_given_is_taken, 48)
 {
     static const size_t windows[] = {1, 2, 3, 63, 64, 65},
                         lengths[] = {1, 63, 64, 65, 127, 128, 129, 192};
@@ -528,10 +519,9 @@ START_TEST(test_forget_every_state_that_is_given_is_taken)
     free(x);
     free(out);
 }
-END_TEST
 
 /* Texts that a header may not have as `first`, in place of "192 0", of the same length. */
-START_TEST(test_forget_a_file_with_wrong_first_tokens_is_refused)
+TEST(forget_a_file_with_wrong_first_tokens_is_refused)
 {
     static const char *const wrong[] = {"256 0", "191 0", "192 9", "19\t 0", "192-0",
                                         "384  ", "0384 ", "99999", "0 384",  "064 0"};
@@ -543,7 +533,7 @@ START_TEST(test_forget_a_file_with_wrong_first_tokens_is_refused)
     append(cache, model, x, out, 300);
     char *bytes = export_cache(&size, cache), *at = memmem(bytes, size, "\"192 0\"", 7);
     ck_assert_ptr_nonnull(at);
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         struct attn_cache *copy = new_cache(model);
         memcpy(at + 1, wrong[i], 5);
         enum attn_status status = import_cache(copy, bytes, size);
@@ -557,12 +547,11 @@ START_TEST(test_forget_a_file_with_wrong_first_tokens_is_refused)
     free(x);
     free(out);
 }
-END_TEST
 
 /* The file of 300 tokens that begins at 192, for models of wider windows: at 300 a window of 109
  * sees keys from 192 on, one of 110 from 191 on.  The checksum, which is of another fingerprint,
  * is compared last. */
-START_TEST(test_forget_a_file_begins_no_later_than_its_window)
+TEST(forget_a_file_begins_no_later_than_its_window)
 {
     struct rng r = rng_seeded(12);
     struct attn_model_info info, other;
@@ -591,7 +580,6 @@ START_TEST(test_forget_a_file_begins_no_later_than_its_window)
     free(x);
     free(out);
 }
-END_TEST
 
 /* ---- Retries of a layer that reads another --------------------------------------------------- */
 
@@ -629,7 +617,7 @@ static struct attn_cache *moved(struct attn_cache *cache, size_t rows)
 
 /* The source goes on by a step before the last step of its reader is repeated: in a cache that
  * steps have made, a fork of it, and one from a file. */
-START_TEST(test_forget_keeps_what_the_last_step_of_a_reading_layer_needs_again)
+TEST_EACH(forget_keeps_what_the_last_step_of_a_reading_layer_needs_again, 3)
 {
     struct rng r = rng_seeded(23);
     reading = open_model(
@@ -661,25 +649,5 @@ START_TEST(test_forget_keeps_what_the_last_step_of_a_reading_layer_needs_again)
     attn_model_close(reading);
     free(x);
 }
-END_TEST
 
-Suite *suite_forget(void)
-{
-    Suite *suite = suite_create("forget");
-    TCase *tests = suite_cases(suite, "forget", setup, teardown, 60);
-    tcase_add_loop_test(tests, test_forget_bits_are_those_of_a_cache_that_keeps_everything,
-                        ATTN_CPU_PORTABLE, ATTN_NUM_CPU_LEVELS);
-    tcase_add_test(tests, test_forget_512_tokens_of_window_8_take_one_block);
-    tcase_add_test(tests, test_forget_the_figure_before_is_the_most_that_a_session_takes);
-    tcase_add_test(tests, test_forget_a_long_session_takes_no_memory_for_what_it_forgot);
-    tcase_add_test(tests, test_forget_truncation_and_fork_reach_the_lowest_length_and_no_further);
-    tcase_add_test(tests, test_forget_a_wider_window_of_a_call_is_refused_and_changes_nothing);
-    tcase_add_loop_test(tests, test_forget_a_file_has_what_is_kept_and_goes_on_with_the_same_bits,
-                        0, NUM_DTYPES);
-    tcase_add_loop_test(tests, test_forget_every_state_that_is_given_is_taken, 0, 48);
-    tcase_add_loop_test(tests, test_forget_keeps_what_the_last_step_of_a_reading_layer_needs_again,
-                        0, 3);
-    tcase_add_test(tests, test_forget_a_file_with_wrong_first_tokens_is_refused);
-    tcase_add_test(tests, test_forget_a_file_begins_no_later_than_its_window);
-    return suite;
-}
+SUITE(forget)

@@ -40,7 +40,7 @@ static void *read_tensor(size_t *size, const struct attn_safetensors *file, cons
     return room;
 }
 
-START_TEST(test_blocks_are_decoded_as_ggml_decodes_them)
+TEST(blocks_are_decoded_as_ggml_decodes_them)
 {
     struct attn_safetensors *file;
     struct attn_error error;
@@ -67,11 +67,10 @@ START_TEST(test_blocks_are_decoded_as_ggml_decodes_them)
     ck_assert_uint_eq(2 * tried, file->count);
     attn_safetensors_close(file);
 }
-END_TEST
 
 /* Each directory of refusals.json is refused with a message that has its text; "" is for those
  * that are whole. */
-START_TEST(test_broken_models_are_refused_in_plain_words)
+TEST(broken_models_are_refused_in_plain_words)
 {
     const char *name;
     json_t *text, *refusals = json_load_file("tests/broken/refusals.json", 0, NULL);
@@ -92,9 +91,8 @@ START_TEST(test_broken_models_are_refused_in_plain_words)
     }
     json_decref(refusals);
 }
-END_TEST
 
-START_TEST(test_a_further_part_is_not_a_model)
+TEST(a_further_part_is_not_a_model)
 {
     struct attn_error error = {0};
     struct attn_model *model;
@@ -104,7 +102,6 @@ START_TEST(test_a_further_part_is_not_a_model)
                      ATTN_OK);
     ck_assert_ptr_nonnull(strstr(error.message, "is not the first part of a split model"));
 }
-END_TEST
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
@@ -265,7 +262,7 @@ static const struct {
      "!of 4 heads, keys of 8 and values of 10"},
 };
 
-START_TEST(test_keys_are_the_published_configuration_or_refused)
+TEST_EACH(keys_are_the_published_configuration_or_refused, COUNT(configurations))
 {
     const char *architecture = configurations[_i].architecture, *wanted = configurations[_i].wanted;
     char keys[2048], *at = keys, *end = keys + sizeof keys;
@@ -287,10 +284,9 @@ START_TEST(test_keys_are_the_published_configuration_or_refused)
     ck_assert_msg(strstr(got, wanted + (wanted[0] == '!')) != NULL, "%s: %s", keys, got);
     attn_gguf_model_close(model);
 }
-END_TEST
 
 /* A model may be split so that its first part has no tensor. */
-START_TEST(test_tensors_that_tell_of_the_configuration_may_be_in_any_part)
+TEST(tensors_that_tell_of_the_configuration_may_be_in_any_part)
 {
     static const struct {
         const char *architecture, *tensors, *wanted;
@@ -301,7 +297,7 @@ START_TEST(test_tensors_that_tell_of_the_configuration_may_be_in_any_part)
         {"phi3", "rope_factors_long.weight:4 rope_factors_short.weight:4",
          "\"long_factor\": [1, 1, 1, 1]"},
     };
-    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
+    for (size_t i = 0; i < COUNT(splits); i++) {
         const char *const name = splits[i].architecture;
         char keys[512];
         struct attn_gguf_model *model;
@@ -317,11 +313,10 @@ START_TEST(test_tensors_that_tell_of_the_configuration_may_be_in_any_part)
         attn_gguf_model_close(model);
     }
 }
-END_TEST
 
 /* Llama 3's factors are those of longrope, of one list for all lengths: no session is refused for
  * its length.  The factors of Phi-3 differ. */
-START_TEST(test_one_list_of_factors_has_no_trained_length)
+TEST(one_list_of_factors_has_no_trained_length)
 {
     static const char *const folders[] = {"gguf_f32_llama3", "gguf_f32_phi3_longrope"};
     for (size_t i = 0; i < 2; i++) {
@@ -341,21 +336,19 @@ START_TEST(test_one_list_of_factors_has_no_trained_length)
         attn_checkpoint_close(checkpoint);
     }
 }
-END_TEST
 
-START_TEST(test_an_architecture_is_a_text)
+TEST(an_architecture_is_a_text)
 {
     struct attn_gguf_model *model;
     struct attn_error error = {0};
     ck_assert_int_eq(open_written(&model, "general.architecture=5", "", &error), ATTN_MALFORMED);
     ck_assert_ptr_nonnull(strstr(error.message, "no key general.architecture"));
 }
-END_TEST
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
 /* attn_k_b and attn_v_b are the published kv_b_proj, by whatever pieces it is read. */
-START_TEST(test_latents_maps_are_joined)
+TEST(latents_maps_are_joined)
 {
     static const char name[] = "model.layers.1.self_attn.kv_b_proj.weight";
     static const size_t pieces[] = {100000, 1, 7, 16, 33, 100};
@@ -370,7 +363,7 @@ START_TEST(test_latents_maps_are_joined)
     const struct attn_tensor_entry *entry = attn_gguf_model_find(model, name);
     ck_assert_ptr_nonnull(entry);
     ck_assert_uint_eq(entry->shape[0] * entry->shape[1], count);
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+    for (size_t i = 0; i < COUNT(pieces); i++) {
         memset(got, 0, count * sizeof *got);
         for (size_t first = 0; first < count; first += pieces[i]) {
             const size_t part = count - first < pieces[i] ? count - first : pieces[i];
@@ -384,17 +377,16 @@ START_TEST(test_latents_maps_are_joined)
     free(got);
     free(wanted);
 }
-END_TEST
 
 /* Formats that ggml has and attnd does not read refuse the tensor, and not the file. */
-START_TEST(test_formats_that_are_not_read_are_known)
+TEST(formats_that_are_not_read_are_known)
 {
     static const struct {
         const char *name;
         unsigned number, numbers, bytes;
     } formats[] = {
         {"MXFP4", 39, 32, 17}, {"NVFP4", 40, 64, 36}, {"Q1_0", 41, 128, 18}, {"Q2_0", 42, 64, 18}};
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+    for (size_t i = 0; i < COUNT(formats); i++) {
         const struct attn_ggml_type *type = attn_ggml_type(formats[i].number);
         ck_assert_ptr_nonnull(type);
         ck_assert_str_eq(type->dtype.name, formats[i].name);
@@ -403,7 +395,6 @@ START_TEST(test_formats_that_are_not_read_are_known)
         ck_assert(type->decode == NULL && !type->dtype.readable);
     }
 }
-END_TEST
 
 /* ---- What a header may take ------------------------------------------------------------------ */
 
@@ -417,7 +408,7 @@ static enum attn_status open_file(struct attn_gguf **file, const char *directory
 }
 
 /* A vocabulary of 64 million words of no letters ends at the most that a header may have. */
-START_TEST(test_headers_are_bounded)
+TEST(headers_are_bounded)
 {
     static const unsigned char start[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
                                          "\x10\0\0\0\0\0\0\0tokenizer.tokens\t\0\0\0\x08\0\0\0"
@@ -433,7 +424,6 @@ START_TEST(test_headers_are_bounded)
     ck_assert_ptr_nonnull(strstr(error.message, "has a header of more than 100000000 bytes"));
     scratch_remove(directory);
 }
-END_TEST
 
 /* Writes `keys` arrays of 4096 bytes, whose names begin with `name`, and opens the file. */
 static enum attn_status open_arrays(struct attn_gguf **file, const char *name, size_t keys,
@@ -482,14 +472,13 @@ static size_t memory_of(size_t tensors)
 }
 
 /* A name is an allocation in the file's table and in the model's; the tables have room for 64. */
-START_TEST(test_memory_counts_each_allocation)
+TEST(memory_counts_each_allocation)
 {
     ck_assert_uint_ge(memory_of(60) - memory_of(10), (size_t)50 * 2 * (sizeof "t00" + 64 + 16));
 }
-END_TEST
 
 /* A model may have as many parts as a checkpoint has shards. */
-START_TEST(test_parts_are_bounded)
+TEST(parts_are_bounded)
 {
     static const struct {
         const char *keys, *wanted;
@@ -504,9 +493,8 @@ START_TEST(test_parts_are_bounded)
         ck_assert_msg(strstr(error.message, counts[i].wanted) != NULL, "%s", error.message);
     }
 }
-END_TEST
 
-START_TEST(test_values_take_bounded_memory_and_vocabularies_none)
+TEST(values_take_bounded_memory_and_vocabularies_none)
 {
     struct attn_gguf *file;
     struct attn_error error = {0};
@@ -516,7 +504,6 @@ START_TEST(test_values_take_bounded_memory_and_vocabularies_none)
     ck_assert_uint_lt(attn_gguf_memory(file), 128 * 1024);
     attn_gguf_close(file);
 }
-END_TEST
 
 /* ---- Directories ----------------------------------------------------------------------------- */
 
@@ -531,7 +518,7 @@ static enum attn_status open_directory(bool *is_gguf, const char *directory, boo
     return status;
 }
 
-START_TEST(test_a_directory_has_one_model)
+TEST(a_directory_has_one_model)
 {
     static const char *const beside[] = {"mmproj-f16.gguf", "a-mmproj-f16.gguf", "imatrix.gguf",
                                          "a-00002-of-00003.gguf"};
@@ -542,7 +529,7 @@ START_TEST(test_a_directory_has_one_model)
     char *bytes = scratch_read(&size, "tests/broken/gguf_intact/model", "model.gguf");
     scratch_make(directory);
     scratch_write(directory, "Best-of-3.gguf", bytes, size);
-    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++)
+    for (size_t i = 0; i < COUNT(beside); i++)
         scratch_write(directory, beside[i], "GGUF", 4);
     ck_assert_int_eq(open_directory(&is_gguf, directory, false, &error), ATTN_OK);
     ck_assert(is_gguf);
@@ -554,10 +541,9 @@ START_TEST(test_a_directory_has_one_model)
     free(bytes);
     scratch_remove(directory);
 }
-END_TEST
 
 /* Rows and norms are those of the file's architecture: a configuration of another is refused. */
-START_TEST(test_a_configuration_beside_is_of_the_architecture)
+TEST(a_configuration_beside_is_of_the_architecture)
 {
     static const struct {
         const char *folder, *from, *to, *wanted; /* model_type from -> to; "" is opened */
@@ -572,7 +558,7 @@ START_TEST(test_a_configuration_beside_is_of_the_architecture)
     };
     static const char *const own[] = {"attention_bias", "layer_types", "query_pre_attn_scalar",
                                       "rope_local_base_freq", "sliding_window_pattern"};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         char path[128];
         struct attn_checkpoint *checkpoint;
         struct attn_error error = {0};
@@ -584,8 +570,7 @@ START_TEST(test_a_configuration_beside_is_of_the_architecture)
         attn_checkpoint_close(checkpoint);
         ck_assert_str_eq(json_string_value(json_object_get(config, "model_type")), cases[i].from);
         json_object_set_new(config, "model_type", json_string(cases[i].to));
-        for (size_t k = 0;
-             k < sizeof own / sizeof own[0] && strcmp(cases[i].from, cases[i].to) != 0; k++)
+        for (size_t k = 0; k < COUNT(own) && strcmp(cases[i].from, cases[i].to) != 0; k++)
             json_object_del(config, own[k]);
         char *text = json_dumps(config, 0);
         const struct attn_model_options options = {.config = text};
@@ -598,27 +583,5 @@ START_TEST(test_a_configuration_beside_is_of_the_architecture)
         json_decref(config);
     }
 }
-END_TEST
 
-Suite *suite_gguf(void)
-{
-    Suite *suite = suite_create("gguf");
-    TCase *tests = suite_cases(suite, "gguf", NULL, NULL, 0);
-    tcase_add_test(tests, test_blocks_are_decoded_as_ggml_decodes_them);
-    tcase_add_test(tests, test_broken_models_are_refused_in_plain_words);
-    tcase_add_test(tests, test_a_further_part_is_not_a_model);
-    tcase_add_loop_test(tests, test_keys_are_the_published_configuration_or_refused, 0,
-                        sizeof configurations / sizeof configurations[0]);
-    tcase_add_test(tests, test_tensors_that_tell_of_the_configuration_may_be_in_any_part);
-    tcase_add_test(tests, test_one_list_of_factors_has_no_trained_length);
-    tcase_add_test(tests, test_an_architecture_is_a_text);
-    tcase_add_test(tests, test_latents_maps_are_joined);
-    tcase_add_test(tests, test_formats_that_are_not_read_are_known);
-    tcase_add_test(tests, test_headers_are_bounded);
-    tcase_add_test(tests, test_memory_counts_each_allocation);
-    tcase_add_test(tests, test_parts_are_bounded);
-    tcase_add_test(tests, test_values_take_bounded_memory_and_vocabularies_none);
-    tcase_add_test(tests, test_a_directory_has_one_model);
-    tcase_add_test(tests, test_a_configuration_beside_is_of_the_architecture);
-    return suite;
-}
+SUITE(gguf)

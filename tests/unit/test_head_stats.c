@@ -11,6 +11,7 @@
 
 #include "attn.h"
 #include "basics/mem.h"
+#include "opened.h"
 #include "property_draw.h"
 #include "schedule/steps.h"
 #include "suites.h"
@@ -186,7 +187,9 @@ static void compare(const struct subject *s, const float *weights, const float *
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-START_TEST(test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the_call)
+CASE(calls, setup, teardown, 600)
+
+TEST(head_stats_of_targets_and_groups_are_those_of_the_weights_of_the_call)
 {
     for (unsigned seed = 1; seed <= CASES; seed++) {
         struct subject s;
@@ -211,10 +214,9 @@ START_TEST(test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the
         close_case(&s);
     }
 }
-END_TEST
 
 /* Engines stand in pairs of one level, with one thread and with two. */
-START_TEST(test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two)
+TEST(head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two)
 {
     for (unsigned seed = 1; seed <= CASES / 5; seed++) {
         struct subject s;
@@ -242,7 +244,6 @@ START_TEST(test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_threa
         close_case(&s);
     }
 }
-END_TEST
 
 /* Whether the layer may have a cache. */
 static bool is_cached(const struct attn_layer_spec *spec)
@@ -286,7 +287,7 @@ static void check_step(struct subject *s, struct attn_cache *cache)
     compare(s, step.outputs.attention_weights, step.outputs.attention_scores);
 }
 
-START_TEST(test_head_stats_of_a_step_ask_about_cached_keys_too)
+TEST(head_stats_of_a_step_ask_about_cached_keys_too)
 {
     struct attn_cache_pool *pool;
     unsigned checked = 0;
@@ -306,9 +307,8 @@ START_TEST(test_head_stats_of_a_step_ask_about_cached_keys_too)
     attn_cache_pool_free(pool);
     ck_assert_uint_gt(checked, CASES / 8);
 }
-END_TEST
 
-START_TEST(test_head_stats_refuse_targets_without_a_key_and_too_many_groups)
+TEST(head_stats_refuse_targets_without_a_key_and_too_many_groups)
 {
     static const char config[] = "{\"hidden_size\":8,\"num_attention_heads\":2}";
     const float x[3 * 8] = {1};
@@ -318,8 +318,7 @@ START_TEST(test_head_stats_refuse_targets_without_a_key_and_too_many_groups)
     struct attn_group_stats shares[2 * 17];
     struct attn_model *model;
     struct attn_error error;
-    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
-    ck_assert(attn_model_load(model, NULL) == ATTN_OK);
+    model = opened_random(config, NULL);
     struct attn_attend_args args = {
         .hidden_states = x,
         .batch = 1,
@@ -338,10 +337,9 @@ START_TEST(test_head_stats_refuse_targets_without_a_key_and_too_many_groups)
     ck_assert_str_eq(error.param, "target_groups");
     attn_model_close(model);
 }
-END_TEST
 
 /* What is computed beside the attention counts in its work, by which callers take turns. */
-START_TEST(test_head_stats_that_cost_more_are_counted_as_more_work)
+TEST(head_stats_that_cost_more_are_counted_as_more_work)
 {
     struct srv_job job = {.sizes = {.batch = 2,
                                     .queries = 100,
@@ -365,7 +363,6 @@ START_TEST(test_head_stats_that_cost_more_are_counted_as_more_work)
     job.call.rows.ablate = true;
     ck_assert_uint_ge(srv_attend_work(&job), one + 4 * 2 * 32 * 4 * 16);
 }
-END_TEST
 
 static bool count_ask(void *context)
 {
@@ -412,16 +409,15 @@ static size_t count_asks(size_t queries, size_t keys, bool groups)
 }
 
 /* A tile of keys is a pause anyway, in which 64 numbers are added to 16 groups; 64 Ki take 1 ms. */
-START_TEST(test_head_stats_of_groups_give_way_within_a_row_and_within_a_head)
+TEST(head_stats_of_groups_give_way_within_a_row_and_within_a_head)
 {
     const size_t many = (size_t)1 << 16, pieces = 4;
     ck_assert_uint_ge(count_asks(1, many, true), count_asks(1, many, false) + pieces);
     ck_assert_uint_ge(count_asks(many, 1, true), count_asks(many, 1, false) + many + pieces);
 }
-END_TEST
 
 /* The most text that a head's object can take is charged for, and not much more than that. */
-START_TEST(test_head_stats_have_no_more_text_than_is_charged)
+TEST(head_stats_have_no_more_text_than_is_charged)
 {
     const double longest = -1.17549435e-38;
     const int64_t targets[] = {-1};
@@ -448,21 +444,5 @@ START_TEST(test_head_stats_have_no_more_text_than_is_charged)
         srv_buffer_fini(&text);
     }
 }
-END_TEST
 
-Suite *suite_head_stats(void)
-{
-    Suite *suite = suite_create("head_stats");
-    TCase *calls =
-        suite_cases(suite, "calls", setup, teardown, 600); /* a sanitizer may take so long */
-    tcase_add_test(calls,
-                   test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the_call);
-    tcase_add_test(
-        calls, test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two);
-    tcase_add_test(calls, test_head_stats_of_a_step_ask_about_cached_keys_too);
-    tcase_add_test(calls, test_head_stats_that_cost_more_are_counted_as_more_work);
-    tcase_add_test(calls, test_head_stats_of_groups_give_way_within_a_row_and_within_a_head);
-    tcase_add_test(calls, test_head_stats_have_no_more_text_than_is_charged);
-    tcase_add_test(calls, test_head_stats_refuse_targets_without_a_key_and_too_many_groups);
-    return suite;
-}
+SUITE(head_stats)

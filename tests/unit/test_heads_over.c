@@ -52,8 +52,10 @@ static enum attn_status attend(size_t batch, const struct attn_modifiers *modifi
 
 static const char *const normalized[] = {"\"output_norm\":true", "\"differential\":true"};
 
+CASE(heads_over, set_up, tear_down, 0)
+
 /* A row that sees no key is all zeros, which an eps of 0 would divide by 0. */
-START_TEST(test_heads_over_norms_need_an_eps)
+TEST_EACH(heads_over_norms_need_an_eps, 2)
 {
     static const uint8_t nothing[ROWS * ROWS];
     char config[160];
@@ -67,7 +69,6 @@ START_TEST(test_heads_over_norms_need_an_eps)
     for (size_t i = 0; i < ROWS * WIDTH; i++)
         ck_assert_float_eq(heads[i], 0);
 }
-END_TEST
 
 /* The second sequence of two puts out more than float32 holds. */
 static void expect_over(const char *config, float lambda)
@@ -84,20 +85,15 @@ static void expect_over(const char *config, float lambda)
     ck_assert_msg(strstr(error.message, "float32") != NULL, "%s", error.message);
 }
 
-START_TEST(test_heads_over_gates_of_each_sequence_are_checked)
+TEST(heads_over_gates_of_each_sequence_are_checked)
 {
     expect_over("{" LAYER "\"attn_output_gate\":true,\"gate_softplus\":true}", 0);
 }
-END_TEST
 
-START_TEST(test_heads_over_differences_are_checked)
-{
-    expect_over("{" LAYER "\"differential\":true}", 1e15f);
-}
-END_TEST
+TEST(heads_over_differences_are_checked) { expect_over("{" LAYER "\"differential\":true}", 1e15f); }
 
 /* Queries, keys and values are zeros; two sums of a gate are infinities of both signs. */
-START_TEST(test_heads_over_gates_of_a_position_bias_are_checked)
+TEST(heads_over_gates_of_a_position_bias_are_checked)
 {
     enum { SMALL = 32, D = SMALL / HEADS };
     ck_assert_int_eq(attn_model_open(&model, "tests/golden/wavlm/model", NULL, &error), ATTN_OK);
@@ -115,15 +111,5 @@ START_TEST(test_heads_over_gates_of_a_position_bias_are_checked)
         x[i] = 3e38f;
     ck_assert_int_eq(attend(1, &(struct attn_modifiers){.scale = 1}), ATTN_OVERFLOW);
 }
-END_TEST
 
-Suite *suite_heads_over(void)
-{
-    Suite *suite = suite_create("heads_over");
-    TCase *tests = suite_cases(suite, "heads_over", set_up, tear_down, 0);
-    tcase_add_loop_test(tests, test_heads_over_norms_need_an_eps, 0, 2);
-    tcase_add_test(tests, test_heads_over_gates_of_each_sequence_are_checked);
-    tcase_add_test(tests, test_heads_over_differences_are_checked);
-    tcase_add_test(tests, test_heads_over_gates_of_a_position_bias_are_checked);
-    return suite;
-}
+SUITE(heads_over)

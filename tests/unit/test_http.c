@@ -25,7 +25,7 @@ static const struct srv_route *find(enum srv_method method, const char *path, ch
     return srv_route_find(arg, allowed, &srv_routes, method, path);
 }
 
-START_TEST(test_route_every_entry_finds_itself)
+TEST(route_every_entry_finds_itself)
 {
     char allowed[64], path[128], arg[SRV_ID_MAX + 1];
     for (size_t i = 0; i < srv_routes.count; i++) {
@@ -40,16 +40,14 @@ START_TEST(test_route_every_entry_finds_itself)
         ck_assert_str_eq(arg, has_arg ? "a.b" : "");
     }
 }
-END_TEST
 
-START_TEST(test_route_every_entry_has_either_handler_or_parser)
+TEST(route_every_entry_has_either_handler_or_parser)
 {
     for (size_t i = 0; i < srv_routes.count; i++)
         ck_assert_int_ne(srv_routes.items[i].handle != NULL, srv_routes.items[i].parse != NULL);
 }
-END_TEST
 
-START_TEST(test_route_takes_whole_segments_as_they_were_sent)
+TEST(route_takes_whole_segments_as_they_were_sent)
 {
     static const char *const unknown[] = {
         "",           "/ui",           "/ui/",
@@ -61,14 +59,13 @@ START_TEST(test_route_takes_whole_segments_as_they_were_sent)
         "/metrics ",  "/session",
     };
     char allowed[64];
-    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+    for (size_t i = 0; i < COUNT(unknown); i++) {
         ck_assert_msg(find(SRV_GET, unknown[i], allowed) == NULL, "%s", unknown[i]);
         ck_assert_msg(allowed[0] == '\0', "%s: %s", unknown[i], allowed);
     }
 }
-END_TEST
 
-START_TEST(test_route_argument_keeps_escapes_and_ends_at_its_ceiling)
+TEST(route_argument_keeps_escapes_and_ends_at_its_ceiling)
 {
     char arg[SRV_ID_MAX + 1], allowed[64], path[128] = "/sessions/";
     ck_assert_ptr_nonnull(srv_route_find(arg, allowed, &srv_routes, SRV_GET, "/sessions/a%2Fb"));
@@ -80,7 +77,6 @@ START_TEST(test_route_argument_keeps_escapes_and_ends_at_its_ceiling)
     ck_assert_ptr_null(srv_route_find(arg, allowed, &srv_routes, SRV_GET, path));
     ck_assert_str_eq(arg, "");
 }
-END_TEST
 
 /* A route that a path without its last slash means, or none. */
 static const struct {
@@ -101,7 +97,7 @@ static const struct {
     {"//", NULL},
 };
 
-START_TEST(test_route_one_slash_may_follow_the_list_of_models)
+TEST_EACH(route_one_slash_may_follow_the_list_of_models, COUNT(slashed))
 {
     char arg[SRV_ID_MAX + 1], allowed[64];
     const struct srv_route *route =
@@ -113,9 +109,8 @@ START_TEST(test_route_one_slash_may_follow_the_list_of_models)
     ck_assert_str_eq(arg, "");
     ck_assert_ptr_null(srv_route_find(arg, allowed, &srv_routes, SRV_POST, "/decode/"));
 }
-END_TEST
 
-START_TEST(test_route_known_path_with_other_method_lists_those_allowed)
+TEST(route_known_path_with_other_method_lists_those_allowed)
 {
     char allowed[64];
     ck_assert_ptr_null(find(SRV_GET, "/attend", allowed));
@@ -125,7 +120,6 @@ START_TEST(test_route_known_path_with_other_method_lists_those_allowed)
     ck_assert_ptr_null(find(SRV_PUT, "/sessions/x", allowed));
     ck_assert_str_eq(allowed, "GET, HEAD, DELETE");
 }
-END_TEST
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
 
@@ -196,7 +190,9 @@ static enum srv_error_code guard(const char *text) { return guard_bytes(text, st
 #define GET "GET /livez HTTP/1.1\r\nHost: a\r\n"
 #define POST "POST /decode HTTP/1.1\r\nHost: a\r\n"
 
-START_TEST(test_guard_reads_the_framing_of_good_heads)
+CASE(guard, setup, NULL, 0)
+
+TEST(guard_reads_the_framing_of_good_heads)
 {
     ck_assert_int_eq(guard(GET "\r\n"), SRV_OK);
     ck_assert(!framing.has_length && !framing.chunked && !framing.expects_continue);
@@ -210,7 +206,6 @@ START_TEST(test_guard_reads_the_framing_of_good_heads)
     ck_assert(framing.expects_continue);
     ck_assert_int_eq(guard("GET /a?b=%20&c HTTP/1.0\r\nX:\r\nY: \t a\tb \xc3\xa9\r\n\r\n"), SRV_OK);
 }
-END_TEST
 
 struct refusal {
     const char *text;
@@ -269,7 +264,7 @@ static const struct refusal refusals[] = {
     {"GET / HTTP/1.1\r\nHost: a\r\nA\r\n\r\n", SRV_E_BAD_REQUEST},
 };
 
-START_TEST(test_guard_refuses_what_could_be_read_in_two_ways)
+TEST_EACH(guard_refuses_what_could_be_read_in_two_ways, (int)COUNT(refusals))
 {
     const struct refusal *refusal = &refusals[_i];
     enum srv_error_code code = guard(refusal->text);
@@ -278,17 +273,15 @@ START_TEST(test_guard_refuses_what_could_be_read_in_two_ways)
     ck_assert_int_eq(error.code, code);
     ck_assert_uint_gt(strlen(error.message), 0);
 }
-END_TEST
 
-START_TEST(test_guard_refuses_a_nul_in_a_value)
+TEST(guard_refuses_a_nul_in_a_value)
 {
     static const char middle[] = GET "A: b\0c\r\nD: e\r\n\r\n", last[] = GET "A: b\0\r\n\r\n";
     ck_assert_int_eq(guard_bytes(middle, sizeof middle - 1), SRV_E_BAD_REQUEST);
     ck_assert_int_eq(guard_bytes(last, sizeof last - 1), SRV_E_BAD_REQUEST);
 }
-END_TEST
 
-START_TEST(test_guard_takes_an_absolute_target_of_the_host)
+TEST(guard_takes_an_absolute_target_of_the_host)
 {
     ck_assert_int_eq(guard("GET http://a:80/b?c HTTP/1.1\r\nHost: a:80\r\n\r\n"), SRV_OK);
     ck_assert_uint_eq(framing.origin_length, strlen("http://a:80"));
@@ -299,9 +292,8 @@ START_TEST(test_guard_takes_an_absolute_target_of_the_host)
     ck_assert_int_eq(guard("GET /http://b/ HTTP/1.1\r\nHost: a\r\n\r\n"), SRV_OK);
     ck_assert_uint_eq(framing.origin_length, 0);
 }
-END_TEST
 
-START_TEST(test_guard_knows_the_characters_of_a_name)
+TEST(guard_knows_the_characters_of_a_name)
 {
     static const char also[] = "!#$%&'*+-.^_`|~";
     for (int c = 1; c < 256; c++) {
@@ -313,9 +305,8 @@ START_TEST(test_guard_knows_the_characters_of_a_name)
             ck_assert_msg((guard(text) == SRV_OK) == good, "byte %d", c);
     }
 }
-END_TEST
 
-START_TEST(test_guard_refuses_too_many_and_too_long_fields)
+TEST(guard_refuses_too_many_and_too_long_fields)
 {
     char text[SRV_MAX_HEADER_BYTES + 64] = GET;
     for (int i = 0; i < SRV_MAX_HEADERS; i++)
@@ -330,7 +321,6 @@ START_TEST(test_guard_refuses_too_many_and_too_long_fields)
     memcpy(text + SRV_MAX_HEADER_BYTES - 4, "b\r\n\r\n", 6);
     ck_assert_int_eq(guard(text), SRV_E_HEADERS_TOO_LARGE);
 }
-END_TEST
 
 /* ---- Media types and ids --------------------------------------------------------------------- */
 
@@ -350,7 +340,7 @@ static bool body_taken(const char *type)
     return srv_guard_content_type(&head, false, &error) == SRV_OK;
 }
 
-START_TEST(test_guard_takes_json_bodies_only)
+TEST(guard_takes_json_bodies_only)
 {
     ck_assert(body_taken("application/json"));
     ck_assert(body_taken("Application/JSON ; charset=utf-8"));
@@ -364,7 +354,6 @@ START_TEST(test_guard_takes_json_bodies_only)
     struct srv_head both = fields(2, twice);
     ck_assert_int_eq(srv_guard_content_type(&both, true, &error), SRV_E_UNSUPPORTED_MEDIA);
 }
-END_TEST
 
 /* The guard's verdict on a body of this type where tensors may follow the JSON; length: the JSON's,
  * as the field has it, or NULL for no field. */
@@ -378,7 +367,7 @@ static enum srv_error_code framed_body(const char *type, const char *length, uin
     return code == SRV_OK ? srv_guard_content_type(&head, true, &error) : code;
 }
 
-START_TEST(test_guard_takes_the_length_of_json_before_tensors)
+TEST(guard_takes_the_length_of_json_before_tensors)
 {
     uint64_t length = 77;
     ck_assert_int_eq(framed_body("application/json", NULL, &length), SRV_OK);
@@ -394,7 +383,7 @@ START_TEST(test_guard_takes_the_length_of_json_before_tensors)
     ck_assert_int_eq(framed_body("application/octet", "7", &length), SRV_E_UNSUPPORTED_MEDIA);
     static const char *const wrong[] = {
         "", "-1", "+1", "1 2", "0x10", "1.0", "1e3", "12a", "1,1", " ", "18446744073709551616"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    for (size_t i = 0; i < COUNT(wrong); i++)
         ck_assert_int_eq(framed_body("application/json", wrong[i], &length), SRV_E_BAD_REQUEST);
     const char *twice[] = {"Inference-Header-Content-Length", "7",
                            "Inference-Header-Content-Length", "7"};
@@ -402,7 +391,6 @@ START_TEST(test_guard_takes_the_length_of_json_before_tensors)
     bool framed;
     ck_assert_int_eq(srv_guard_json_length(&framed, &length, &both, &error), SRV_E_BAD_REQUEST);
 }
-END_TEST
 
 /* 'b' where Accept prefers a binary reply, 'j' for JSON, 'x' where it refuses both. */
 static char form_accepted(const char *accept)
@@ -415,7 +403,7 @@ static char form_accepted(const char *accept)
     return binary ? 'b' : 'j';
 }
 
-START_TEST(test_guard_accept_asks_for_binary_by_name)
+TEST(guard_accept_asks_for_binary_by_name)
 {
     static const struct {
         const char *accept;
@@ -438,11 +426,10 @@ START_TEST(test_guard_accept_asks_for_binary_by_name)
         {"application/json;q=0, */*", 'x'},
         {"text/html", 'x'},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         ck_assert_msg(form_accepted(cases[i].accept) == cases[i].form, "%s: %c, not %c",
                       cases[i].accept, form_accepted(cases[i].accept), cases[i].form);
 }
-END_TEST
 
 static bool accepted(const char *accept, const char *type)
 {
@@ -451,7 +438,7 @@ static bool accepted(const char *accept, const char *type)
     return srv_guard_accept(&head, type, &error) == SRV_OK;
 }
 
-START_TEST(test_guard_accept_goes_by_the_closest_range)
+TEST(guard_accept_goes_by_the_closest_range)
 {
     static const char json[] = "application/json";
     ck_assert(accepted("", json));
@@ -467,16 +454,14 @@ START_TEST(test_guard_accept_goes_by_the_closest_range)
     ck_assert(!accepted("application/jsonx, application/jso", json));
     ck_assert(!accepted(json, "text/plain"));
 }
-END_TEST
 
-START_TEST(test_guard_accept_counts_every_field)
+TEST(guard_accept_counts_every_field)
 {
     const char *pairs[] = {"Accept", "text/html", "Accept", "application/json"};
     struct srv_head head = fields(2, pairs);
     ck_assert_int_eq(srv_guard_accept(&head, "application/json", &error), SRV_OK);
     ck_assert_int_eq(srv_guard_accept(&head, "text/plain", &error), SRV_E_NOT_ACCEPTABLE);
 }
-END_TEST
 
 static bool is_id(const char *value)
 {
@@ -487,7 +472,7 @@ static bool is_id(const char *value)
     return taken;
 }
 
-START_TEST(test_guard_ids_are_short_and_plain)
+TEST(guard_ids_are_short_and_plain)
 {
     static const char longest[] =
         "0123456789012345678901234567890123456789012345678901234567890123x";
@@ -502,32 +487,5 @@ START_TEST(test_guard_ids_are_short_and_plain)
     ck_assert(!is_id("\xc3\xa9"));
     ck_assert(!srv_header_field_id(id, NULL));
 }
-END_TEST
 
-Suite *suite_http(void)
-{
-    Suite *suite = suite_create("http");
-    TCase *routes = suite_cases(suite, "routes", NULL, NULL, 0);
-    tcase_add_test(routes, test_route_every_entry_finds_itself);
-    tcase_add_test(routes, test_route_every_entry_has_either_handler_or_parser);
-    tcase_add_test(routes, test_route_takes_whole_segments_as_they_were_sent);
-    tcase_add_test(routes, test_route_argument_keeps_escapes_and_ends_at_its_ceiling);
-    tcase_add_loop_test(routes, test_route_one_slash_may_follow_the_list_of_models, 0,
-                        sizeof slashed / sizeof slashed[0]);
-    tcase_add_test(routes, test_route_known_path_with_other_method_lists_those_allowed);
-    TCase *heads = suite_cases(suite, "guard", setup, NULL, 0);
-    tcase_add_test(heads, test_guard_reads_the_framing_of_good_heads);
-    tcase_add_loop_test(heads, test_guard_refuses_what_could_be_read_in_two_ways, 0,
-                        (int)(sizeof refusals / sizeof refusals[0]));
-    tcase_add_test(heads, test_guard_knows_the_characters_of_a_name);
-    tcase_add_test(heads, test_guard_refuses_a_nul_in_a_value);
-    tcase_add_test(heads, test_guard_takes_an_absolute_target_of_the_host);
-    tcase_add_test(heads, test_guard_refuses_too_many_and_too_long_fields);
-    tcase_add_test(heads, test_guard_takes_json_bodies_only);
-    tcase_add_test(heads, test_guard_takes_the_length_of_json_before_tensors);
-    tcase_add_test(heads, test_guard_accept_asks_for_binary_by_name);
-    tcase_add_test(heads, test_guard_accept_goes_by_the_closest_range);
-    tcase_add_test(heads, test_guard_accept_counts_every_field);
-    tcase_add_test(heads, test_guard_ids_are_short_and_plain);
-    return suite;
-}
+SUITE(http)

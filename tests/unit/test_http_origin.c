@@ -7,7 +7,7 @@
 
 static const char names[] = "attnd,Attn.Example,attnd.default.svc.cluster.local";
 
-START_TEST(test_host_may_be_an_address_localhost_or_a_listed_name)
+TEST(host_may_be_an_address_localhost_or_a_listed_name)
 {
     static const char *const allowed[] = {
         "127.0.0.1",          "127.0.0.1:8080",
@@ -19,12 +19,11 @@ START_TEST(test_host_may_be_an_address_localhost_or_a_listed_name)
         "ATTND:8080",         "attnd.",
         "attn.example:443",   "attnd.default.svc.cluster.local",
     };
-    for (size_t i = 0; i < sizeof allowed / sizeof allowed[0]; i++)
+    for (size_t i = 0; i < COUNT(allowed); i++)
         ck_assert_msg(srv_host_is_allowed(allowed[i], strlen(allowed[i]), names), "%s", allowed[i]);
 }
-END_TEST
 
-START_TEST(test_host_of_any_other_form_is_not_ours)
+TEST(host_of_any_other_form_is_not_ours)
 {
     static const char *const refused[] = {
         "",
@@ -60,20 +59,19 @@ START_TEST(test_host_of_any_other_form_is_not_ours)
         "[evil.example]",
         "[0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000]",
     };
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+    for (size_t i = 0; i < COUNT(refused); i++)
         ck_assert_msg(!srv_host_is_allowed(refused[i], strlen(refused[i]), names), "%s",
                       refused[i]);
     ck_assert(!srv_host_is_allowed("attnd", 5, NULL));
     ck_assert(srv_host_is_allowed("localhost!", 9, NULL)); /* the length counts, not a NUL */
 }
-END_TEST
 
 static struct srv_header_field field(const char *name, const char *value)
 {
     return (struct srv_header_field){name, value, strlen(name), strlen(value)};
 }
 
-START_TEST(test_an_origin_is_own_where_host_has_its_authority)
+TEST(an_origin_is_own_where_host_has_its_authority)
 {
     static const struct {
         const char *origin, *host;
@@ -92,7 +90,7 @@ START_TEST(test_an_origin_is_own_where_host_has_its_authority)
         {"http://", "localhost", false, false},
         {"http://localhost.", "localhost", false, false},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct srv_header_field origin = field("Origin", cases[i].origin);
         struct srv_header_field host = field("Host", cases[i].host);
         ck_assert_msg(srv_origin_is_own(&origin, &host, false) == cases[i].own, "%s",
@@ -102,14 +100,5 @@ START_TEST(test_an_origin_is_own_where_host_has_its_authority)
         ck_assert(!srv_origin_is_own(&origin, NULL, false));
     }
 }
-END_TEST
 
-Suite *suite_http_origin(void)
-{
-    Suite *suite = suite_create("http_origin");
-    TCase *tests = suite_cases(suite, "http_origin", NULL, NULL, 0);
-    tcase_add_test(tests, test_host_may_be_an_address_localhost_or_a_listed_name);
-    tcase_add_test(tests, test_host_of_any_other_form_is_not_ours);
-    tcase_add_test(tests, test_an_origin_is_own_where_host_has_its_authority);
-    return suite;
-}
+SUITE(http_origin)

@@ -53,7 +53,7 @@ static const struct stream streams[] = {
     {"\r" GET "\r\n", SRV_E_BAD_REQUEST, 0, ""},
     {"\n" GET "\r\n", SRV_E_BAD_REQUEST, 0, ""},
 };
-#define NUM_STREAMS (int)(sizeof streams / sizeof streams[0])
+#define NUM_STREAMS (int)COUNT(streams)
 
 struct outcome {
     struct srv_scan scan;
@@ -85,7 +85,7 @@ static enum srv_error_code code_of(const struct outcome *out)
     return out->scan.fault != NULL ? out->scan.fault->code : SRV_OK;
 }
 
-START_TEST(test_scan_lets_whole_requests_through_and_nothing_of_a_faulty_one)
+TEST_EACH(scan_lets_whole_requests_through_and_nothing_of_a_faulty_one, NUM_STREAMS)
 {
     static struct outcome out;
     const struct stream *stream = &streams[_i];
@@ -97,10 +97,9 @@ START_TEST(test_scan_lets_whole_requests_through_and_nothing_of_a_faulty_one)
     ck_assert_uint_eq(out.length, strlen(before));
     ck_assert_mem_eq(out.bytes, before, out.length);
 }
-END_TEST
 
 /* A request whose first bytes were let through counts once its head was. */
-START_TEST(test_scan_says_the_same_wherever_bytes_are_cut)
+TEST_EACH(scan_says_the_same_wherever_bytes_are_cut, NUM_STREAMS)
 {
     static struct outcome whole, cut;
     const struct stream *stream = &streams[_i];
@@ -116,9 +115,8 @@ START_TEST(test_scan_says_the_same_wherever_bytes_are_cut)
         ck_assert_mem_eq(cut.bytes, whole.bytes, whole.length);
     }
 }
-END_TEST
 
-START_TEST(test_scan_takes_out_one_empty_line_before_each_request)
+TEST(scan_takes_out_one_empty_line_before_each_request)
 {
     static const char text[] = "\r\n" GET "\r\n\r\n" GET "\r\n", kept[] = GET "\r\n" GET "\r\n";
     static struct outcome out;
@@ -129,9 +127,8 @@ START_TEST(test_scan_takes_out_one_empty_line_before_each_request)
         ck_assert_mem_eq(out.bytes, kept, sizeof kept - 1);
     }
 }
-END_TEST
 
-START_TEST(test_scan_takes_out_blanks_behind_lengths_and_codings)
+TEST(scan_takes_out_blanks_behind_lengths_and_codings)
 {
     static const char text[] = GET "A: b \r\nContent-Length: 3 \t \r\n\r\n1 3" GET
                                    "Transfer-Encoding:\tchunked\t\r\n\r\n1\r\n \r\n0\r\n\r\n",
@@ -145,9 +142,8 @@ START_TEST(test_scan_takes_out_blanks_behind_lengths_and_codings)
         ck_assert_str_eq(out.bytes, kept);
     }
 }
-END_TEST
 
-START_TEST(test_scan_hides_cookies_and_no_other_field)
+TEST(scan_hides_cookies_and_no_other_field)
 {
     static const char text[] = GET "Cookie: " COOKIES "\r\nCOOKIE:\r\nCook: e\r\nX: cookie\r\n\r\n",
                       kept[] = GET "Cooki_: " COOKIES "\r\nCOOKI_:\r\nCook: e\r\nX: cookie\r\n\r\n";
@@ -158,7 +154,6 @@ START_TEST(test_scan_hides_cookies_and_no_other_field)
         ck_assert_str_eq(out.bytes, kept);
     }
 }
-END_TEST
 
 /* The verdict on `times` copies of `item` between `head` and `tail`. */
 static enum srv_error_code repeat(const char *head, const char *item, size_t times,
@@ -176,7 +171,7 @@ static enum srv_error_code repeat(const char *head, const char *item, size_t tim
     return code_of(&out);
 }
 
-START_TEST(test_scan_bounds_fields_parameters_bytes_and_chunk_lines)
+TEST(scan_bounds_fields_parameters_bytes_and_chunk_lines)
 {
     size_t room = SRV_MAX_HEADER_BYTES - strlen(GET "X: \r\n\r\n");
     const char *last = CHUNKED "0\r\n";
@@ -203,9 +198,8 @@ START_TEST(test_scan_bounds_fields_parameters_bytes_and_chunk_lines)
     ck_assert_int_eq(repeat(CHUNKED, "0", 1025, ""), SRV_E_BAD_REQUEST);
     ck_assert_int_eq(repeat(CHUNKED, "1\r\na\r\n", 2000, "0\r\n\r\n"), SRV_OK);
 }
-END_TEST
 
-START_TEST(test_scan_knows_faulty_heads_of_v2_by_their_target)
+TEST(scan_knows_faulty_heads_of_v2_by_their_target)
 {
     static const struct {
         const char *text;
@@ -217,25 +211,11 @@ START_TEST(test_scan_knows_faulty_heads_of_v2_by_their_target)
         {"GET v2 HTTP/2\r\n", false},
     };
     static struct outcome out;
-    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+    for (size_t i = 0; i < COUNT(heads); i++) {
         run(&out, heads[i].text, strlen(heads[i].text), 0, 1);
         ck_assert_ptr_nonnull(out.scan.fault);
         ck_assert_msg(out.scan.is_v2 == heads[i].is_v2, "%s", heads[i].text);
     }
 }
-END_TEST
 
-Suite *suite_http_scan(void)
-{
-    Suite *suite = suite_create("http_scan");
-    TCase *cases = suite_cases(suite, "http_scan", NULL, NULL, 0);
-    tcase_add_loop_test(cases, test_scan_lets_whole_requests_through_and_nothing_of_a_faulty_one, 0,
-                        NUM_STREAMS);
-    tcase_add_loop_test(cases, test_scan_says_the_same_wherever_bytes_are_cut, 0, NUM_STREAMS);
-    tcase_add_test(cases, test_scan_takes_out_one_empty_line_before_each_request);
-    tcase_add_test(cases, test_scan_knows_faulty_heads_of_v2_by_their_target);
-    tcase_add_test(cases, test_scan_takes_out_blanks_behind_lengths_and_codings);
-    tcase_add_test(cases, test_scan_hides_cookies_and_no_other_field);
-    tcase_add_test(cases, test_scan_bounds_fields_parameters_bytes_and_chunk_lines);
-    return suite;
-}
+SUITE(http_scan)

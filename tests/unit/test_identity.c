@@ -44,7 +44,9 @@ static bool resolve(struct srv_identity *out, const char *instance, enum srv_nam
     return srv_identity_resolve(out, directory, "/state", naming, message, sizeof message);
 }
 
-START_TEST(test_identity_of_a_new_directory_is_kept)
+CASE(identity, set_up, tear_down, 0)
+
+TEST(identity_of_a_new_directory_is_kept)
 {
     struct srv_identity first, again, other;
     ck_assert_msg(resolve(&first, "a", SRV_NAME_GIVEN), "%s", message);
@@ -56,9 +58,8 @@ START_TEST(test_identity_of_a_new_directory_is_kept)
     ck_assert(resolve(&other, "salvage", SRV_NAME_NONE));
     ck_assert_str_eq(other.instance, "a");
 }
-END_TEST
 
-START_TEST(test_identity_of_another_name_is_refused_with_the_remedy)
+TEST(identity_of_another_name_is_refused_with_the_remedy)
 {
     struct srv_identity first, other;
     ck_assert(resolve(&first, "a", SRV_NAME_DEFAULT));
@@ -66,16 +67,14 @@ START_TEST(test_identity_of_another_name_is_refused_with_the_remedy)
     ck_assert_ptr_nonnull(strstr(message, "--instance a, or another --state-dir and --adopt"));
     ck_assert_str_eq(other.instance, "b");
 }
-END_TEST
 
-START_TEST(test_identity_is_not_written_where_none_is_to_be)
+TEST(identity_is_not_written_where_none_is_to_be)
 {
     struct srv_identity identity;
     ck_assert(resolve(&identity, "salvage", SRV_NAME_NONE));
     ck_assert_int_eq(srv_identity_read(&identity, directory, message, sizeof message),
                      SRV_IDENTITY_NONE);
 }
-END_TEST
 
 static const char *const sound[] = {
     "{\"instance\":\"a\",\"generation\":\"k3f9q\"}",
@@ -102,17 +101,16 @@ static const char *const damaged[] = {
     "a k3f9q",
 };
 
-START_TEST(test_identity_sound_is_read)
+TEST_EACH(identity_sound_is_read, COUNT(sound))
 {
     struct srv_identity identity;
     ck_assert_int_eq(read_text(&identity, sound[_i], strlen(sound[_i])), SRV_IDENTITY_SOUND);
     ck_assert(srv_instance_valid(identity.instance) && srv_generation_valid(identity.generation));
     ck_assert_str_ne(identity.instance, "unchanged");
 }
-END_TEST
 
 /* Neither the name nor the generation is guessed, and the file stays as it is. */
-START_TEST(test_identity_damaged_is_refused_and_kept)
+TEST_EACH(identity_damaged_is_refused_and_kept, COUNT(damaged))
 {
     struct srv_identity identity;
     size_t length;
@@ -126,11 +124,10 @@ START_TEST(test_identity_damaged_is_refused_and_kept)
     ck_assert_mem_eq(kept, damaged[_i], length);
     free(kept);
 }
-END_TEST
 
 /* Every byte of a sound file is changed to every other: what is read is an identity all the same,
  * or the file is refused. */
-START_TEST(test_identity_of_changed_bytes_is_one_or_refused)
+TEST(identity_of_changed_bytes_is_one_or_refused)
 {
     struct srv_identity identity;
     char text[128];
@@ -148,9 +145,8 @@ START_TEST(test_identity_of_changed_bytes_is_one_or_refused)
     }
     ck_assert_uint_gt(refused, 250 * (length - 6)); /* six letters may be others */
 }
-END_TEST
 
-START_TEST(test_identity_too_long_is_damaged)
+TEST(identity_too_long_is_damaged)
 {
     struct srv_identity identity;
     char text[512];
@@ -159,10 +155,9 @@ START_TEST(test_identity_too_long_is_damaged)
     ck_assert_int_eq(read_text(&identity, text, 256), SRV_IDENTITY_SOUND);
     ck_assert_int_eq(read_text(&identity, text, 257), SRV_IDENTITY_DAMAGED);
 }
-END_TEST
 
 /* A link, a directory and a pipe are no identity, and opening the pipe does not wait. */
-START_TEST(test_identity_that_is_no_file_is_unreadable)
+TEST(identity_that_is_no_file_is_unreadable)
 {
     struct srv_identity identity;
     char name[SCRATCH_PATH + 16];
@@ -179,9 +174,8 @@ START_TEST(test_identity_that_is_no_file_is_unreadable)
         ck_assert_int_eq(remove(name), 0);
     }
 }
-END_TEST
 
-START_TEST(test_identity_is_not_left_half_on_a_full_disk)
+TEST(identity_is_not_left_half_on_a_full_disk)
 {
     struct srv_identity identity;
     struct rlimit limit;
@@ -197,21 +191,5 @@ START_TEST(test_identity_is_not_left_half_on_a_full_disk)
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert(resolve(&identity, "a", SRV_NAME_GIVEN));
 }
-END_TEST
 
-Suite *suite_identity(void)
-{
-    Suite *suite = suite_create("identity");
-    TCase *tests = suite_cases(suite, "identity", set_up, tear_down, 0);
-    tcase_add_test(tests, test_identity_of_a_new_directory_is_kept);
-    tcase_add_test(tests, test_identity_of_another_name_is_refused_with_the_remedy);
-    tcase_add_test(tests, test_identity_is_not_written_where_none_is_to_be);
-    tcase_add_loop_test(tests, test_identity_sound_is_read, 0, sizeof sound / sizeof sound[0]);
-    tcase_add_loop_test(tests, test_identity_damaged_is_refused_and_kept, 0,
-                        sizeof damaged / sizeof damaged[0]);
-    tcase_add_test(tests, test_identity_of_changed_bytes_is_one_or_refused);
-    tcase_add_test(tests, test_identity_too_long_is_damaged);
-    tcase_add_test(tests, test_identity_that_is_no_file_is_unreadable);
-    tcase_add_test(tests, test_identity_is_not_left_half_on_a_full_disk);
-    return suite;
-}
+SUITE(identity)

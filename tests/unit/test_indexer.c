@@ -12,6 +12,7 @@
 #include "basics/random.h"
 #include "families/config.h"
 #include "golden.h"
+#include "opened.h"
 #include "scratch.h"
 #include "suites.h"
 
@@ -39,11 +40,7 @@ static void tear_down(void) { attn_engine_close(engine); }
 static struct attn_model *open_text(const char *text, enum attn_dtype kv_dtype)
 {
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
-    struct attn_model *model = NULL;
-    ck_assert_msg(attn_model_open_random(&model, text, strlen(text), &options, &error) == ATTN_OK &&
-                      attn_model_load(model, &error) == ATTN_OK,
-                  "%s", error.message);
-    return model;
+    return opened_random(text, &options);
 }
 
 static struct attn_model *open_model(const char *members, enum attn_dtype kv_dtype)
@@ -75,10 +72,7 @@ static void decode(float *output, const struct attn_model *model)
                                  .hidden_states = x + at * WIDTH,
                                  .commit = true,
                                  .outputs.output = output + at * WIDTH};
-        struct attn_step *const steps[] = {&step};
-        ck_assert_msg(attn_decode(engine, model, 0, steps, 1) == ATTN_OK &&
-                          step.error.status == ATTN_OK,
-                      "%s", step.error.message);
+        ck_assert_msg(one_step(engine, model, 0, &step) == ATTN_OK, "%s", step.error.message);
     }
     attn_cache_free(cache);
     attn_cache_pool_free(pool);
@@ -86,8 +80,10 @@ static void decode(float *output, const struct attn_model *model)
 
 #define ROTATES ",\"rope_theta\":10000"
 
+CASE(choice, set_up, tear_down, 0)
+
 /* The loop index is the dtype of the cache. */
-START_TEST(test_indexer_that_chooses_all_keys_changes_no_bit)
+TEST_EACH(indexer_that_chooses_all_keys_changes_no_bit, ATTN_NUM_NUMBER_FORMATS)
 {
     static const char *const all[] = {ROTATES, ROTATES "," INDEXER ",\"index_topk\":150",
                                       ROTATES "," INDEXER ",\"index_topk\":149"};
@@ -110,7 +106,6 @@ START_TEST(test_indexer_that_chooses_all_keys_changes_no_bit)
     ck_assert_mem_ne(steps[0] + (ROWS - 1) * WIDTH, steps[2] + (ROWS - 1) * WIDTH,
                      WIDTH * sizeof(float));
 }
-END_TEST
 
 /* Appends the rows of each step of a batch to another cache. */
 static bool copy_rows(void *context, const struct attn_appended list[], size_t count,
@@ -126,7 +121,7 @@ static bool copy_rows(void *context, const struct attn_appended list[], size_t c
 
 /* The rows of a token have the indexer's key behind the shared part: those of the second session of
  * a batch begin after both of the first. */
-START_TEST(test_indexer_rows_that_are_recorded_make_the_caches_of_a_batch_again)
+TEST(indexer_rows_that_are_recorded_make_the_caches_of_a_batch_again)
 {
     enum { SESSIONS = 3, TOKENS = 70, MOST = 32 };
     struct attn_model *model = open_model("," INDEXER ",\"index_topk\":5", ATTN_F32);
@@ -163,11 +158,10 @@ START_TEST(test_indexer_rows_that_are_recorded_make_the_caches_of_a_batch_again)
     attn_cache_pool_free(pool);
     attn_model_close(model);
 }
-END_TEST
 
 /* Tokens that are all alike have the same score: each query takes part with the earliest that it
  * sees. */
-START_TEST(test_indexer_takes_the_earlier_of_equal_keys)
+TEST(indexer_takes_the_earlier_of_equal_keys)
 {
     static float weights[HEADS * ROWS * ROWS];
     uint8_t padding[ROWS];
@@ -194,10 +188,9 @@ START_TEST(test_indexer_takes_the_earlier_of_equal_keys)
     }
     attn_model_close(model);
 }
-END_TEST
 
 /* Steps over a cache whose first block is forgotten; the loop index is which of the two forgets. */
-START_TEST(test_indexer_passes_over_what_a_window_has_forgotten)
+TEST_EACH(indexer_passes_over_what_a_window_has_forgotten, 2)
 {
     static const char *const all[] = {",\"sliding_window\":64", ",\"attention_chunk_size\":64"};
     static float whole[ROWS * WIDTH], steps[ROWS * WIDTH];
@@ -210,7 +203,6 @@ START_TEST(test_indexer_passes_over_what_a_window_has_forgotten)
         ck_assert_float_eq_tol(whole[i], steps[i], 1e-5f);
     attn_model_close(model);
 }
-END_TEST
 
 /* Whether an attend, and a step, are refused for this field. */
 static void expect_refused(const struct attn_model *model, const struct attn_modifiers *modifiers,
@@ -232,7 +224,7 @@ static void expect_refused(const struct attn_model *model, const struct attn_mod
     attn_cache_pool_free(pool);
 }
 
-START_TEST(test_indexer_refuses_masks_and_biases_that_differ_by_head)
+TEST(indexer_refuses_masks_and_biases_that_differ_by_head)
 {
     static uint8_t mask[HEADS * ROWS * ROWS];
     static float bias[HEADS * ROWS * ROWS], output[ROWS * WIDTH];
@@ -254,12 +246,11 @@ START_TEST(test_indexer_refuses_masks_and_biases_that_differ_by_head)
                   error.message);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_indexer_without_latents_is_refused_by_name)
+TEST(indexer_without_latents_is_refused_by_name)
 {
     static const char *const keys[] = {"index_n_heads", "index_head_dim", "index_topk"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    for (size_t i = 0; i < COUNT(keys); i++) {
         char text[128];
         struct attn_model *model = NULL;
         snprintf(text, sizeof text, "{\"hidden_size\":16,\"num_attention_heads\":4,\"%s\":8}",
@@ -271,10 +262,9 @@ START_TEST(test_indexer_without_latents_is_refused_by_name)
                       "%s", error.message);
     }
 }
-END_TEST
 
 /* A call with fewer keys than it is counted with takes no more. */
-START_TEST(test_indexer_memory_is_enough_for_fewer_keys)
+TEST(indexer_memory_is_enough_for_fewer_keys)
 {
     struct attn_layer_spec spec = {.num_heads = HEADS, .head_dim = 10, .value_head_dim = 5};
     spec.mla = (struct attn_mla_spec){.kv_lora_rank = 10, .rope_head_dim = 4};
@@ -291,7 +281,6 @@ START_TEST(test_indexer_memory_is_enough_for_fewer_keys)
         }
     }
 }
-END_TEST
 
 /* ---- Layers that share the choice of an earlier one ------------------------------------------ */
 
@@ -332,7 +321,7 @@ static struct attn_model *open_shared(const char *path, const char *config)
 }
 
 /* Of no more keys than an indexer chooses it would have chosen all, whichever layer has it. */
-START_TEST(test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys)
+TEST(indexer_of_an_earlier_layer_chooses_all_of_so_many_keys)
 {
     enum { WIDE = 32, MOST = 12 };
     static const char *const configs[] = {
@@ -364,7 +353,6 @@ START_TEST(test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys)
     }
     scratch_remove(path);
 }
-END_TEST
 
 /* The keys of a call that an indexer chose, as its masked scores say. */
 static void read_choice(uint8_t *mask, const struct golden_case *c)
@@ -414,7 +402,7 @@ static void step_by_mask(float *output, const struct golden_case *c, const struc
 
 /* A layer without an indexer that is told which keys were chosen gives what Hugging Face's class
  * gave of this layer with one; and the layer with one says which they are. */
-START_TEST(test_indexer_of_an_earlier_layer_says_its_keys_and_a_mask_brings_them)
+TEST(indexer_of_an_earlier_layer_says_its_keys_and_a_mask_brings_them)
 {
     struct golden_set set;
     uint8_t mask[16 * 16];
@@ -445,9 +433,8 @@ START_TEST(test_indexer_of_an_earlier_layer_says_its_keys_and_a_mask_brings_them
     scratch_remove(path);
     golden_free(&set);
 }
-END_TEST
 
-START_TEST(test_indexer_of_a_layer_that_shares_is_refused_by_name)
+TEST(indexer_of_a_layer_that_shares_is_refused_by_name)
 {
     struct attn_model *model = NULL;
     const struct attn_model_options options = {
@@ -455,9 +442,8 @@ START_TEST(test_indexer_of_a_layer_that_shares_is_refused_by_name)
     ck_assert_int_eq(attn_model_open(&model, DSA_FOLDER, &options, &error), ATTN_MALFORMED);
     ck_assert_ptr_nonnull(strstr(error.message, "layers.1.self_attn.indexer."));
 }
-END_TEST
 
-START_TEST(test_indexer_layers_follow_from_a_schedule)
+TEST(indexer_layers_follow_from_a_schedule)
 {
     static const char text[] = DSA("10", ",\"index_topk_freq\":4,\"index_skip_topk_offset\":3");
     static const char layers[] = "FFFSSSFSSS";
@@ -470,7 +456,6 @@ START_TEST(test_indexer_layers_follow_from_a_schedule)
         ck_assert_uint_eq(spec.max_tokens, layers[i] == 'F' ? 0 : 12);
     }
 }
-END_TEST
 
 /* ---- Latents without positions --------------------------------------------------------------- */
 
@@ -480,7 +465,7 @@ END_TEST
     "null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,\"v_head_dim\":10," members "}"
 
 /* Where all rows stand at position 0, RoPE turns nothing. */
-START_TEST(test_latents_of_kimi_linear_do_not_turn)
+TEST(latents_of_kimi_linear_do_not_turn)
 {
     enum { WIDE = 32, MOST = 20 };
     static const char *const configs[] = {LATENTS("deepseek_v2", "\"rope_theta\":10000"),
@@ -502,7 +487,6 @@ START_TEST(test_latents_of_kimi_linear_do_not_turn)
     for (size_t i = 0; i < MOST * WIDE; i++)
         ck_assert_float_eq_tol(output[0][i], output[1][i], 1e-6f);
 }
-END_TEST
 
 #define DYNAMIC                                                                                    \
     "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"is_causal\":true,"  \
@@ -511,7 +495,7 @@ END_TEST
 
 /* A row sees the last of its keys alone, up to five; the loop index is whether a window forgets the
  * first block of the cache. */
-START_TEST(test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps)
+TEST_EACH(dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps, 2)
 {
     static float output[2][ROWS * WIDTH], weights[HEADS * ROWS * ROWS];
     char text[512];
@@ -542,11 +526,10 @@ START_TEST(test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_s
     ck_assert_uint_gt(groups_differ, ROWS);
     attn_model_close(model);
 }
-END_TEST
 
 /* So many caches that their biases are made for some of them at a time: each step has the bits that
  * it has alone. */
-START_TEST(test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps)
+TEST(dynamic_mask_of_a_batch_has_the_bits_of_single_steps)
 {
     enum { SESSIONS = 5, TOKENS = 20000, KEY = 2 * 6, VALUE = 2 * 5 };
     static float key[TOKENS * KEY], value[TOKENS * VALUE];
@@ -587,9 +570,8 @@ START_TEST(test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps)
     attn_cache_pool_free(pool);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_dynamic_mask_refuses_masks_that_differ_by_head_and_latents)
+TEST(dynamic_mask_refuses_masks_that_differ_by_head_and_latents)
 {
     static uint8_t mask[HEADS * ROWS * ROWS];
     struct attn_model *model = NULL;
@@ -606,28 +588,5 @@ START_TEST(test_dynamic_mask_refuses_masks_that_differ_by_head_and_latents)
                      ATTN_UNSUPPORTED);
     ck_assert_str_eq(error.param, "keep_window_size");
 }
-END_TEST
 
-Suite *suite_indexer(void)
-{
-    Suite *suite = suite_create("indexer");
-    TCase *tests = suite_cases(suite, "choice", set_up, tear_down, 0);
-    tcase_add_loop_test(tests, test_indexer_that_chooses_all_keys_changes_no_bit, 0,
-                        ATTN_NUM_NUMBER_FORMATS);
-    tcase_add_test(tests, test_indexer_takes_the_earlier_of_equal_keys);
-    tcase_add_test(tests, test_indexer_rows_that_are_recorded_make_the_caches_of_a_batch_again);
-    tcase_add_loop_test(tests, test_indexer_passes_over_what_a_window_has_forgotten, 0, 2);
-    tcase_add_test(tests, test_indexer_refuses_masks_and_biases_that_differ_by_head);
-    tcase_add_test(tests, test_indexer_without_latents_is_refused_by_name);
-    tcase_add_test(tests, test_indexer_memory_is_enough_for_fewer_keys);
-    tcase_add_test(tests, test_indexer_of_an_earlier_layer_chooses_all_of_so_many_keys);
-    tcase_add_test(tests, test_indexer_of_an_earlier_layer_says_its_keys_and_a_mask_brings_them);
-    tcase_add_test(tests, test_indexer_of_a_layer_that_shares_is_refused_by_name);
-    tcase_add_test(tests, test_indexer_layers_follow_from_a_schedule);
-    tcase_add_test(tests, test_latents_of_kimi_linear_do_not_turn);
-    tcase_add_loop_test(
-        tests, test_dynamic_mask_leaves_so_many_keys_to_each_head_in_a_call_and_in_steps, 0, 2);
-    tcase_add_test(tests, test_dynamic_mask_of_a_batch_has_the_bits_of_single_steps);
-    tcase_add_test(tests, test_dynamic_mask_refuses_masks_that_differ_by_head_and_latents);
-    return suite;
-}
+SUITE(indexer)

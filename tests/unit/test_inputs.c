@@ -72,7 +72,9 @@ static bool has(const char *owner, size_t i)
     return found;
 }
 
-START_TEST(test_a_key_finds_its_own)
+CASE(inputs, open_inputs, close_inputs, 0)
+
+TEST(a_key_finds_its_own)
 {
     ck_assert_int_eq(keep("a", 1, 8), SRV_OK);
     ck_assert(has("a", 1));
@@ -83,9 +85,8 @@ START_TEST(test_a_key_finds_its_own)
     ck_assert_int_eq(keep("a", 1, 8), SRV_OK); /* again: nothing more */
     ck_assert_uint_eq(srv_inputs_bytes(inputs), SRV_INPUT_OVERHEAD + 8 * sizeof(float));
 }
-END_TEST
 
-START_TEST(test_the_one_used_longest_ago_goes)
+TEST(the_one_used_longest_ago_goes)
 {
     for (size_t i = 1; i <= 3; i++)
         ck_assert_int_eq(keep("a", i, 8), SRV_OK);
@@ -94,10 +95,9 @@ START_TEST(test_the_one_used_longest_ago_goes)
     ck_assert(!has("a", 2));
     ck_assert(has("a", 1) && has("a", 3) && has("a", 4));
 }
-END_TEST
 
 /* Whoever keeps much gives way to who keeps little, not the other way round. */
-START_TEST(test_the_key_that_keeps_most_gives_way)
+TEST(the_key_that_keeps_most_gives_way)
 {
     ck_assert_int_eq(keep("b", 1, 8), SRV_OK);
     for (size_t i = 2; i <= 9; i++)
@@ -105,9 +105,8 @@ START_TEST(test_the_key_that_keeps_most_gives_way)
     ck_assert(has("b", 1));
     ck_assert(has("a", 8) && has("a", 9) && !has("a", 7));
 }
-END_TEST
 
-START_TEST(test_a_request_holds_what_it_uses)
+TEST(a_request_holds_what_it_uses)
 {
     struct srv_request request;
     struct srv_tensor tensor;
@@ -123,10 +122,9 @@ START_TEST(test_a_request_holds_what_it_uses)
     ck_assert_int_eq(keep("a", 3, half), SRV_OK);
     ck_assert(has("b", 1) && !has("a", 2));
 }
-END_TEST
 
 /* An input that expires while a request computes with it is freed after that. */
-START_TEST(test_a_held_input_outlives_its_time)
+TEST(a_held_input_outlives_its_time)
 {
     struct srv_request request;
     struct srv_tensor tensor;
@@ -139,9 +137,8 @@ START_TEST(test_a_held_input_outlives_its_time)
     srv_request_release(&request);
     ck_assert_uint_eq(srv_inputs_bytes(inputs), 0);
 }
-END_TEST
 
-START_TEST(test_bounds)
+TEST(bounds)
 {
     ck_assert_int_eq(keep("a", 1, (ROOM - SRV_INPUT_OVERHEAD) / sizeof(float)), SRV_OK);
     ck_assert_int_eq(keep("a", 2, (ROOM - SRV_INPUT_OVERHEAD) / sizeof(float) + 1),
@@ -153,9 +150,8 @@ START_TEST(test_bounds)
         ck_assert_int_eq(keep(i % 2 == 0 ? "a" : "b", i, 1), SRV_OK);
     ck_assert(!has("a", 0) && has("b", 1) && has("a", SRV_MAX_INPUTS));
 }
-END_TEST
 
-START_TEST(test_what_is_not_used_ends)
+TEST(what_is_not_used_ends)
 {
     const uint64_t ttl_ns = SRV_INPUT_TTL_S * SRV_S_NS, before_ns = srv_now_ns();
     ck_assert_int_eq(keep("a", 1, 8), SRV_OK);
@@ -165,18 +161,5 @@ START_TEST(test_what_is_not_used_ends)
     ck_assert(!has("a", 1));
     ck_assert_uint_eq(srv_inputs_bytes(inputs), 0);
 }
-END_TEST
 
-Suite *suite_inputs(void)
-{
-    Suite *suite = suite_create("inputs");
-    TCase *tests = suite_cases(suite, "inputs", open_inputs, close_inputs, 0);
-    tcase_add_test(tests, test_a_key_finds_its_own);
-    tcase_add_test(tests, test_the_one_used_longest_ago_goes);
-    tcase_add_test(tests, test_the_key_that_keeps_most_gives_way);
-    tcase_add_test(tests, test_a_request_holds_what_it_uses);
-    tcase_add_test(tests, test_a_held_input_outlives_its_time);
-    tcase_add_test(tests, test_bounds);
-    tcase_add_test(tests, test_what_is_not_used_ends);
-    return suite;
-}
+SUITE(inputs)

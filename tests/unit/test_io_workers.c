@@ -81,7 +81,9 @@ static void expect_order(const char *wanted)
     ck_assert_str_eq(order, wanted);
 }
 
-START_TEST(test_io_worker_serves_callers_in_turn)
+CASE(turns, setup, NULL, 0)
+
+TEST(io_worker_serves_callers_in_turn)
 {
     for (size_t i = 1; i <= 4; i++)
         add(i, 1, false);
@@ -89,18 +91,16 @@ START_TEST(test_io_worker_serves_callers_in_turn)
     add(6, 3, true);
     expect_order("0561234");
 }
-END_TEST
 
-START_TEST(test_io_worker_reads_before_it_writes)
+TEST(io_worker_reads_before_it_writes)
 {
     add(1, 1, true);
     add(2, 1, true);
     add(3, 1, false);
     expect_order("0312");
 }
-END_TEST
 
-START_TEST(test_io_worker_does_the_next_piece_when_all_others_had_their_turn)
+TEST(io_worker_does_the_next_piece_when_all_others_had_their_turn)
 {
     pieces[1] = 3;
     pieces[2] = 2;
@@ -109,9 +109,8 @@ START_TEST(test_io_worker_does_the_next_piece_when_all_others_had_their_turn)
     add(3, 1, true);
     expect_order("0123121");
 }
-END_TEST
 
-START_TEST(test_io_worker_that_is_busy_drops_cancelled_requests_and_goes_on)
+TEST(io_worker_that_is_busy_drops_cancelled_requests_and_goes_on)
 {
     add(1, 1, false);
     add(2, 1, true);
@@ -122,18 +121,16 @@ START_TEST(test_io_worker_that_is_busy_drops_cancelled_requests_and_goes_on)
     expect_order("0132");
     ck_assert_int_eq(checked, SRV_OK);
 }
-END_TEST
 
-START_TEST(test_io_worker_stops_at_a_request_that_is_cancelled)
+TEST(io_worker_stops_at_a_request_that_is_cancelled)
 {
     requests[0].deadline_ns = 1;
     expect_order("0");
     ck_assert_int_eq(checked, SRV_E_DEADLINE);
 }
-END_TEST
 
 /* The reply to a step says that its rows were appended. */
-START_TEST(test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_left)
+TEST(io_worker_writes_late_replies_of_steps_but_not_to_clients_that_left)
 {
     struct srv_job step = {.num_items = 1};
     add(1, 1, true);
@@ -144,7 +141,6 @@ START_TEST(test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_l
     drops = 1;
     expect_order("021");
 }
-END_TEST
 
 /* ---- Cancelling ------------------------------------------------------------------------------ */
 
@@ -166,7 +162,9 @@ static void pause_after(size_t times)
 
 #define NUMBERS 100000
 
-START_TEST(test_pause_stops_what_is_written)
+CASE(pauses, NULL, NULL, 0)
+
+TEST(pause_stops_what_is_written)
 {
     static float zeros[NUMBERS];
     for (size_t times = 0; times < 3; times++) {
@@ -181,10 +179,9 @@ START_TEST(test_pause_stops_what_is_written)
         srv_buffer_fini(&out);
     }
 }
-END_TEST
 
 /* Numbers in one array, numbers in rows of one each, and JSON that is skipped. */
-START_TEST(test_pause_stops_what_is_read)
+TEST_EACH(pause_stops_what_is_read, 3)
 {
     for (size_t times = 0; times < 3; times++) {
         char *text = malloc(4 * NUMBERS + 3);
@@ -210,7 +207,6 @@ START_TEST(test_pause_stops_what_is_read)
         free(text);
     }
 }
-END_TEST
 
 static bool grant(void *context, size_t bytes)
 {
@@ -218,7 +214,7 @@ static bool grant(void *context, size_t bytes)
     return bytes > 0;
 }
 
-START_TEST(test_pause_stops_what_is_expanded)
+TEST(pause_stops_what_is_expanded)
 {
     static Bytef plain[1 << 22], coded[1 << 16];
     uLongf size = sizeof coded;
@@ -233,21 +229,5 @@ START_TEST(test_pause_stops_what_is_expanded)
         SRV_E_DEADLINE);
     ck_assert_uint_eq(asked, 3);
 }
-END_TEST
 
-Suite *suite_io_workers(void)
-{
-    Suite *suite = suite_create("io_workers");
-    TCase *turns = suite_cases(suite, "turns", setup, NULL, 0);
-    tcase_add_test(turns, test_io_worker_serves_callers_in_turn);
-    tcase_add_test(turns, test_io_worker_reads_before_it_writes);
-    tcase_add_test(turns, test_io_worker_does_the_next_piece_when_all_others_had_their_turn);
-    tcase_add_test(turns, test_io_worker_that_is_busy_drops_cancelled_requests_and_goes_on);
-    tcase_add_test(turns, test_io_worker_stops_at_a_request_that_is_cancelled);
-    tcase_add_test(turns, test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_left);
-    TCase *pauses = suite_cases(suite, "pauses", NULL, NULL, 0);
-    tcase_add_test(pauses, test_pause_stops_what_is_written);
-    tcase_add_loop_test(pauses, test_pause_stops_what_is_read, 0, 3);
-    tcase_add_test(pauses, test_pause_stops_what_is_expanded);
-    return suite;
-}
+SUITE(io_workers)

@@ -27,7 +27,7 @@ static enum srv_error_code skip_bytes(const char *text, size_t length)
 
 static enum srv_error_code skip(const char *text) { return skip_bytes(text, strlen(text)); }
 
-START_TEST(test_json_accepts_what_rfc_8259_has)
+TEST(json_accepts_what_rfc_8259_has)
 {
     static const char *const texts[] = {
         "{}",
@@ -51,12 +51,11 @@ START_TEST(test_json_accepts_what_rfc_8259_has)
         "{\"\":0}",
         "[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+    for (size_t i = 0; i < COUNT(texts); i++)
         ck_assert_msg(skip(texts[i]) == SRV_OK, "%s: %s", texts[i], error.message);
 }
-END_TEST
 
-START_TEST(test_json_refuses_everything_else)
+TEST(json_refuses_everything_else)
 {
     static const char *const texts[] = {
         "",
@@ -129,15 +128,14 @@ START_TEST(test_json_refuses_everything_else)
         "{\"a\":1;}",
         "[\"a\" \"b\"]",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         ck_assert_msg(skip(texts[i]) == SRV_E_MALFORMED_JSON, "accepted: %s", texts[i]);
         ck_assert_ptr_nonnull(strstr(error.message, "at byte "));
         ck_assert_ptr_nonnull(strstr(error.message, "expected "));
     }
 }
-END_TEST
 
-START_TEST(test_json_refuses_nul_bytes_anywhere)
+TEST(json_refuses_nul_bytes_anywhere)
 {
     static const char text[] = "{\"key\":[1,\"word\",true]}";
     for (size_t i = 0; i < sizeof text; i++) {
@@ -147,9 +145,8 @@ START_TEST(test_json_refuses_nul_bytes_anywhere)
         ck_assert_int_eq(skip_bytes(copy, sizeof text), SRV_E_MALFORMED_JSON);
     }
 }
-END_TEST
 
-START_TEST(test_json_refuses_text_that_is_not_utf8)
+TEST(json_refuses_text_that_is_not_utf8)
 {
     static const char *const texts[] = {
         "\x80",
@@ -173,15 +170,14 @@ START_TEST(test_json_refuses_text_that_is_not_utf8)
         "\xfe",
         "\xff",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         char text[16];
         snprintf(text, sizeof text, "\"%s\"", texts[i]);
         ck_assert_msg(skip(text) == SRV_E_MALFORMED_JSON, "case %zu", i);
     }
 }
-END_TEST
 
-START_TEST(test_json_bounds_nesting)
+TEST(json_bounds_nesting)
 {
     char text[100001];
     memset(text, '[', 17);
@@ -197,9 +193,8 @@ START_TEST(test_json_bounds_nesting)
     ck_assert_int_eq(skip("[[[[[[[[[[[[[[[[],[],[[]]]]]]]]]]]]]]]]]]"), SRV_E_TOO_COMPLEX);
     ck_assert_int_eq(skip("[[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[]]"), SRV_OK);
 }
-END_TEST
 
-START_TEST(test_json_says_what_it_expected_and_where)
+TEST(json_says_what_it_expected_and_where)
 {
     skip("{\"a\":[1 2]}");
     ck_assert_str_eq(error.message, "malformed JSON at byte 8: expected ',' or ']', found '2'");
@@ -209,11 +204,10 @@ START_TEST(test_json_says_what_it_expected_and_where)
     ck_assert_str_eq(error.message, "malformed JSON at byte 1: expected a value, found byte 0x01");
     ck_assert_str_eq(error.param, "");
 }
-END_TEST
 
 /* ---- Typed reading --------------------------------------------------------------------------- */
 
-START_TEST(test_json_reads_members_in_order)
+TEST(json_reads_members_in_order)
 {
     static const char text[] = " { \"one\" : 1 , \"t\\u0077o\":[ 2, 3 ],\"a longer name\":\"x\"} ";
     struct srv_json json;
@@ -242,11 +236,10 @@ START_TEST(test_json_reads_members_in_order)
     ck_assert_int_eq(error.code, SRV_OK);
     srv_arena_fini(&arena);
 }
-END_TEST
 
 /* A name of "ab", an escape, "cd", a character of two bytes, "e", one of four bytes, "f": the
  * reader keeps the whole characters that fit. */
-START_TEST(test_json_shortens_names_between_characters)
+TEST(json_shortens_names_between_characters)
 {
     static const char text[] = "{\"ab\\ncd\xc3\xa9"
                                "e\xf0\x9f\x98\x80"
@@ -255,7 +248,7 @@ START_TEST(test_json_shortens_names_between_characters)
                                "e\xf0\x9f\x98\x80"
                                "f";
     static const size_t kept[] = {0, 1, 2, 3, 4, 5, 5, 7, 8, 8, 8, 8, 12, 13, 13};
-    for (size_t room = 0; room < sizeof kept / sizeof kept[0]; room++) {
+    for (size_t room = 0; room < COUNT(kept); room++) {
         struct srv_json json;
         char key[16];
         memset(key, 'x', sizeof key);
@@ -269,7 +262,6 @@ START_TEST(test_json_shortens_names_between_characters)
         ck_assert(srv_json_at_end(&json) && error.code == SRV_OK);
     }
 }
-END_TEST
 
 static enum srv_error_code read_integer(int64_t *out, const char *text)
 {
@@ -279,7 +271,7 @@ static enum srv_error_code read_integer(int64_t *out, const char *text)
     return error.code;
 }
 
-START_TEST(test_json_integers_are_exact)
+TEST(json_integers_are_exact)
 {
     int64_t value;
     ck_assert(read_integer(&value, "9223372036854775807") == SRV_OK && value == INT64_MAX);
@@ -296,7 +288,6 @@ START_TEST(test_json_integers_are_exact)
     ck_assert_str_eq(error.param, "n");
     ck_assert_int_eq(read_integer(&value, "1."), SRV_E_MALFORMED_JSON);
 }
-END_TEST
 
 static enum srv_error_code read_text(char out[64], const char *text, size_t max_length)
 {
@@ -311,7 +302,7 @@ static enum srv_error_code read_text(char out[64], const char *text, size_t max_
     return error.code;
 }
 
-START_TEST(test_json_strings_are_unescaped_and_bounded)
+TEST(json_strings_are_unescaped_and_bounded)
 {
     char text[64];
     ck_assert_int_eq(read_text(text, "\"a\\u00e9\\ud83d\\ude00\\n\"", 64), SRV_OK);
@@ -321,9 +312,8 @@ START_TEST(test_json_strings_are_unescaped_and_bounded)
     ck_assert_int_eq(read_text(text, "\"abc\xc3\xa9\"", 4), SRV_E_INVALID_VALUE);
     ck_assert_int_eq(read_text(text, "[]", 4), SRV_E_INVALID_TYPE);
 }
-END_TEST
 
-START_TEST(test_json_doubles_and_bools_check_their_type)
+TEST(json_doubles_and_bools_check_their_type)
 {
     static const char text[] = "[0.1,1e400,true,0]";
     struct srv_json json;
@@ -341,9 +331,8 @@ START_TEST(test_json_doubles_and_bools_check_their_type)
     ck_assert(!srv_json_bool(&flag, &json, "b"));
     ck_assert_int_eq(error.code, SRV_E_INVALID_TYPE);
 }
-END_TEST
 
-START_TEST(test_json_keeps_its_first_error)
+TEST(json_keeps_its_first_error)
 {
     struct srv_json json;
     char key[4];
@@ -356,11 +345,10 @@ START_TEST(test_json_keeps_its_first_error)
     ck_assert_int_eq(srv_json_peek(&json), SRV_JSON_BAD);
     ck_assert_str_eq(error.message, first.message);
 }
-END_TEST
 
 /* ---- Arena, buffer, errors ------------------------------------------------------------------- */
 
-START_TEST(test_arena_pieces_are_aligned_distinct_and_bounded)
+TEST(arena_pieces_are_aligned_distinct_and_bounded)
 {
     struct srv_arena arena;
     char *pieces[100];
@@ -384,9 +372,8 @@ START_TEST(test_arena_pieces_are_aligned_distinct_and_bounded)
     ck_assert_ptr_null(srv_arena_alloc(&arena, SIZE_MAX / 64 - 1, 64));
     srv_arena_fini(&arena);
 }
-END_TEST
 
-START_TEST(test_arena_shrink_gives_the_tail_to_the_next_piece)
+TEST(arena_shrink_gives_the_tail_to_the_next_piece)
 {
     struct srv_arena arena;
     srv_arena_init(&arena, 1 << 20, NULL, NULL);
@@ -398,9 +385,8 @@ START_TEST(test_arena_shrink_gives_the_tail_to_the_next_piece)
     ck_assert_str_eq(srv_arena_copy(&arena, "text and more", 4), "text");
     srv_arena_fini(&arena);
 }
-END_TEST
 
-START_TEST(test_buffer_grows_to_its_limit_and_then_fails_for_good)
+TEST(buffer_grows_to_its_limit_and_then_fails_for_good)
 {
     struct srv_buffer buffer;
     srv_buffer_init(&buffer, 1000);
@@ -418,9 +404,8 @@ START_TEST(test_buffer_grows_to_its_limit_and_then_fails_for_good)
     ck_assert_ptr_null(srv_buffer_reserve(&buffer, 1));
     srv_buffer_fini(&buffer);
 }
-END_TEST
 
-START_TEST(test_buffer_json_string_is_read_back_by_jansson)
+TEST(buffer_json_string_is_read_back_by_jansson)
 {
     struct srv_buffer buffer;
     char text[160];
@@ -437,9 +422,8 @@ START_TEST(test_buffer_json_string_is_read_back_by_jansson)
     ck_assert_uint_eq(buffer.length, strlen("\"cut \\ufffd\\ufffd\\ufffd\""));
     srv_buffer_fini(&buffer);
 }
-END_TEST
 
-START_TEST(test_errors_have_words_statuses_and_meanings)
+TEST(errors_have_words_statuses_and_meanings)
 {
     ck_assert_str_eq(srv_error_word(SRV_E_SESSION_FULL), "session_full");
     ck_assert_uint_eq(srv_error_status(SRV_E_SESSION_FULL), 409);
@@ -452,9 +436,8 @@ START_TEST(test_errors_have_words_statuses_and_meanings)
     }
     ck_assert_str_eq(srv_error_word((enum srv_error_code)999), "internal");
 }
-END_TEST
 
-START_TEST(test_errors_of_the_library_are_passed_on)
+TEST(errors_of_the_library_are_passed_on)
 {
     static const enum srv_error_code codes[] = {
         [ATTN_NO_MEMORY] = SRV_E_OUT_OF_MEMORY,
@@ -473,7 +456,7 @@ START_TEST(test_errors_of_the_library_are_passed_on)
         [ATTN_ROPE_CHANGES] = SRV_E_ROPE_CHANGES,
         [ATTN_CANCELLED] = SRV_E_DRAINING,
     };
-    for (size_t i = 1; i < sizeof codes / sizeof codes[0]; i++) {
+    for (size_t i = 1; i < COUNT(codes); i++) {
         struct attn_error cause = {
             .status = (enum attn_status)i, .param = "scale", .message = "100 % wrong"};
         error.has_length = true;
@@ -483,30 +466,5 @@ START_TEST(test_errors_of_the_library_are_passed_on)
         ck_assert(!error.has_length);
     }
 }
-END_TEST
 
-Suite *suite_json(void)
-{
-    Suite *suite = suite_create("json");
-    TCase *reader = suite_cases(suite, "reader", NULL, NULL, 0);
-    TCase *memory = suite_cases(suite, "memory and errors", NULL, NULL, 0);
-    tcase_add_test(reader, test_json_accepts_what_rfc_8259_has);
-    tcase_add_test(reader, test_json_refuses_everything_else);
-    tcase_add_test(reader, test_json_refuses_nul_bytes_anywhere);
-    tcase_add_test(reader, test_json_refuses_text_that_is_not_utf8);
-    tcase_add_test(reader, test_json_bounds_nesting);
-    tcase_add_test(reader, test_json_says_what_it_expected_and_where);
-    tcase_add_test(reader, test_json_reads_members_in_order);
-    tcase_add_test(reader, test_json_shortens_names_between_characters);
-    tcase_add_test(reader, test_json_integers_are_exact);
-    tcase_add_test(reader, test_json_strings_are_unescaped_and_bounded);
-    tcase_add_test(reader, test_json_doubles_and_bools_check_their_type);
-    tcase_add_test(reader, test_json_keeps_its_first_error);
-    tcase_add_test(memory, test_arena_pieces_are_aligned_distinct_and_bounded);
-    tcase_add_test(memory, test_arena_shrink_gives_the_tail_to_the_next_piece);
-    tcase_add_test(memory, test_buffer_grows_to_its_limit_and_then_fails_for_good);
-    tcase_add_test(memory, test_buffer_json_string_is_read_back_by_jansson);
-    tcase_add_test(memory, test_errors_have_words_statuses_and_meanings);
-    tcase_add_test(memory, test_errors_of_the_library_are_passed_on);
-    return suite;
-}
+SUITE(json)

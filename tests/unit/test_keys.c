@@ -67,7 +67,9 @@ static const struct srv_key *find(const char *key) { return find_bytes(key, strl
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-START_TEST(test_keys_are_read_with_names_and_scopes)
+CASE(keys, setup, teardown, 0)
+
+TEST(keys_are_read_with_names_and_scopes)
 {
     expect_read("{\"keys\":[{\"name\":\"router\",\"key\":\"" KEY_B "\",\"scopes\":[\"infer\"]},"
                 "{\"scopes\":[\"admin\",\"infer\"],\"name\":\"ops.1\",\"sha256\":\"" DIGEST_A
@@ -82,17 +84,15 @@ START_TEST(test_keys_are_read_with_names_and_scopes)
     ck_assert_uint_eq(keys.items[2].scopes, SRV_SCOPE_ADMIN);
     ck_assert_str_eq(srv_scopes_text(keys.items[1].scopes), "infer admin");
 }
-END_TEST
 
-START_TEST(test_keys_are_not_kept)
+TEST(keys_are_not_kept)
 {
     expect_read("{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_C "\",\"scopes\":[\"infer\"]}]}");
     ck_assert_ptr_null(memmem(&keys, sizeof keys, KEY_C, 8));
 }
-END_TEST
 
 /* Secret managers mount keys as named pipes. */
-START_TEST(test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer)
+TEST(keys_come_through_a_pipe_or_nobody_waits_for_its_writer)
 {
     static const char text[] =
         "{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]}]}";
@@ -109,9 +109,8 @@ START_TEST(test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer)
     ck_assert_ptr_nonnull(find(KEY_A));
     ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
 }
-END_TEST
 
-START_TEST(test_keys_hexadecimal_digits_may_be_capitals)
+TEST(keys_hexadecimal_digits_may_be_capitals)
 {
     char text[256];
     snprintf(text, sizeof text,
@@ -121,13 +120,12 @@ START_TEST(test_keys_hexadecimal_digits_may_be_capitals)
     expect_read(text);
     ck_assert_ptr_eq(find(KEY_A), &keys.items[0]);
 }
-END_TEST
 
 #define ENTRY(members) "{\"keys\":[{" members "}]}"
 #define NAMED "\"name\":\"a\","
 #define GOOD NAMED "\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]"
 
-START_TEST(test_keys_files_that_say_anything_else_are_refused_by_place)
+TEST(keys_files_that_say_anything_else_are_refused_by_place)
 {
     static const struct {
         const char *text, *part;
@@ -176,12 +174,11 @@ START_TEST(test_keys_files_that_say_anything_else_are_refused_by_place)
         {ENTRY(NAMED "\"scopes\":[\"infer\",1]"), "keys[0].scopes: must be a list"},
         {ENTRY(NAMED "\"scopes\":[\"infer\",\"infer\"]"), "keys[0].scopes: names a scope twice"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         expect_refused(cases[i].text, cases[i].part);
 }
-END_TEST
 
-START_TEST(test_keys_messages_never_show_a_key)
+TEST(keys_messages_never_show_a_key)
 {
     static const char *const texts[] = {
         "{\"keys\":[{\"name\":\"a\",\"key\":\"SECRET" KEY_A "\" \"scopes\":[]}]}",
@@ -191,29 +188,27 @@ START_TEST(test_keys_messages_never_show_a_key)
         "{\"keys\":[\"SECRET" KEY_A "\"]}",
         "SECRET" KEY_A,
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         expect_refused(texts[i], "");
         ck_assert_msg(strstr(message, "SECRET") == NULL, "%s", message);
     }
 }
-END_TEST
 
-START_TEST(test_keys_files_that_others_may_read_or_change_are_refused)
+TEST(keys_files_that_others_may_read_or_change_are_refused)
 {
     static const mode_t refused[] = {0644, 0604, 0602, 0601, 0620, 0666, 0777};
     static const mode_t taken[] = {0600, 0400, 0640, 0440, 0700};
     static const char text[] = ENTRY(GOOD);
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+    for (size_t i = 0; i < COUNT(refused); i++) {
         ck_assert(!read_text(text, strlen(text), refused[i]));
         ck_assert_msg(strstr(message, "others must not read it") != NULL, "%s", message);
         ck_assert_uint_eq(keys.count, 0);
     }
-    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++)
+    for (size_t i = 0; i < COUNT(taken); i++)
         ck_assert_msg(read_text(text, strlen(text), taken[i]), "%o: %s", taken[i], message);
 }
-END_TEST
 
-START_TEST(test_keys_files_that_are_none_or_too_long_are_refused)
+TEST(keys_files_that_are_none_or_too_long_are_refused)
 {
     char *text = malloc(SRV_MAX_KEYS_BYTES + 1);
     ck_assert_ptr_nonnull(text);
@@ -227,7 +222,6 @@ START_TEST(test_keys_files_that_are_none_or_too_long_are_refused)
     ck_assert_str_eq(message, "/nonexistent: No such file or directory");
     free(text);
 }
-END_TEST
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
@@ -250,7 +244,7 @@ static void read_many(size_t count)
     free(text);
 }
 
-START_TEST(test_keys_each_of_64_is_found_and_a_65th_is_refused)
+TEST(keys_each_of_64_is_found_and_a_65th_is_refused)
 {
     char key[40];
     read_many(65);
@@ -262,9 +256,8 @@ START_TEST(test_keys_each_of_64_is_found_and_a_65th_is_refused)
     snprintf(key, sizeof key, "%032d", 64);
     ck_assert_ptr_null(find(key));
 }
-END_TEST
 
-START_TEST(test_keys_nothing_but_the_whole_key_is_found)
+TEST(keys_nothing_but_the_whole_key_is_found)
 {
     expect_read(ENTRY(GOOD));
     ck_assert_ptr_nonnull(find(KEY_A));
@@ -280,10 +273,9 @@ START_TEST(test_keys_nothing_but_the_whole_key_is_found)
         ck_assert_ptr_null(find_bytes(key, 32));
     }
 }
-END_TEST
 
 /* A digest that differs in one bit, the first or the last, is another key's or none's. */
-START_TEST(test_keys_digests_are_compared_to_their_last_bit)
+TEST(keys_digests_are_compared_to_their_last_bit)
 {
     for (size_t i = 0; i < 8 * SRV_KEY_DIGEST; i++) {
         expect_read(ENTRY(GOOD));
@@ -291,9 +283,8 @@ START_TEST(test_keys_digests_are_compared_to_their_last_bit)
         ck_assert_ptr_null(find(KEY_A));
     }
 }
-END_TEST
 
-START_TEST(test_keys_in_use_are_replaced_whole_or_stay)
+TEST(keys_in_use_are_replaced_whole_or_stay)
 {
     struct srv_keyring ring = SRV_KEYRING_EMPTY;
     struct srv_key key;
@@ -317,7 +308,6 @@ START_TEST(test_keys_in_use_are_replaced_whole_or_stay)
     ck_assert_uint_eq(place, 0);
     srv_keyring_fini(&ring);
 }
-END_TEST
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
@@ -348,7 +338,7 @@ static void read_three(void)
                 "{\"name\":\"b\",\"key\":\"" KEY_C "\",\"scopes\":[\"admin\",\"infer\"]}]}");
 }
 
-START_TEST(test_auth_asks_for_what_the_route_table_says)
+TEST(auth_asks_for_what_the_route_table_says)
 {
     read_three();
     for (size_t i = 0; i <= srv_routes.count; i++) {
@@ -363,10 +353,9 @@ START_TEST(test_auth_asks_for_what_the_route_table_says)
         ck_assert_int_eq(ask(route, "Bearer " KEY_C, NULL), SRV_OK);
     }
 }
-END_TEST
 
 /* The routes that are not for `infer`, which a new route is by default. */
-START_TEST(test_auth_routes_for_others_than_infer_are_these)
+TEST(auth_routes_for_others_than_infer_are_these)
 {
     static const struct {
         const char *path;
@@ -391,16 +380,15 @@ START_TEST(test_auth_routes_for_others_than_infer_are_these)
     for (size_t i = 0; i < srv_routes.count; i++) {
         if (srv_routes.items[i].access == SRV_FOR_INFER)
             continue;
-        ck_assert_uint_lt(found, sizeof others / sizeof others[0]);
+        ck_assert_uint_lt(found, COUNT(others));
         ck_assert_str_eq(srv_routes.items[i].path, others[found].path);
         ck_assert_int_eq(srv_routes.items[i].access, others[found].access);
         found++;
     }
-    ck_assert_uint_eq(found, sizeof others / sizeof others[0]);
+    ck_assert_uint_eq(found, COUNT(others));
 }
-END_TEST
 
-START_TEST(test_auth_reads_one_bearer_field_of_any_case)
+TEST(auth_reads_one_bearer_field_of_any_case)
 {
     static const char *const good[] = {"Bearer " KEY_A, "bearer " KEY_A, "BEARER " KEY_A,
                                        "Bearer   " KEY_A};
@@ -420,9 +408,9 @@ START_TEST(test_auth_reads_one_bearer_field_of_any_case)
                                       "Token " KEY_A,
                                       "Digest username=" KEY_A};
     read_three();
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+    for (size_t i = 0; i < COUNT(good); i++)
         ck_assert_msg(ask(&srv_routes.items[0], good[i], NULL) == SRV_OK, "%s", good[i]);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < COUNT(bad); i++) {
         ck_assert_msg(ask(&srv_routes.items[0], bad[i], NULL) == SRV_E_UNAUTHORIZED, "%s", bad[i]);
         ck_assert_str_eq(request.key.name, "");
         ck_assert_ptr_null(strstr(error.message, KEY_A));
@@ -431,10 +419,9 @@ START_TEST(test_auth_reads_one_bearer_field_of_any_case)
                      SRV_E_UNAUTHORIZED);
     ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_A, "Basic x"), SRV_E_UNAUTHORIZED);
 }
-END_TEST
 
 /* The file's sha256 has no length, and a short key may be guessed. */
-START_TEST(test_auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_in_the_file)
+TEST(auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_in_the_file)
 {
     static const char shorter[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; /* 31 */
     char digest[SRV_KEY_DIGITS + 1], file[256], field[64];
@@ -447,9 +434,8 @@ START_TEST(test_auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_i
     ck_assert_int_eq(ask(&srv_routes.items[0], field, NULL), SRV_E_UNAUTHORIZED);
     ck_assert_ptr_nonnull(strstr(error.message, "32 characters"));
 }
-END_TEST
 
-START_TEST(test_auth_notes_who_asks_also_where_it_refuses)
+TEST(auth_notes_who_asks_also_where_it_refuses)
 {
     read_three();
     ck_assert_int_eq(ask(&srv_routes.items[0], "Bearer " KEY_C, NULL), SRV_OK);
@@ -459,9 +445,8 @@ START_TEST(test_auth_notes_who_asks_also_where_it_refuses)
     ck_assert_uint_eq(request.caller, 1);
     ck_assert_str_eq(request.key.name, "m");
 }
-END_TEST
 
-START_TEST(test_auth_without_keys_asks_for_nothing)
+TEST(auth_without_keys_asks_for_nothing)
 {
     keys = (struct srv_keys){.count = 0};
     for (size_t i = 0; i < srv_routes.count; i++)
@@ -470,9 +455,8 @@ START_TEST(test_auth_without_keys_asks_for_nothing)
     ck_assert_uint_eq(request.caller, 0);
     ck_assert_str_eq(request.key.name, "");
 }
-END_TEST
 
-START_TEST(test_a_byte_order_mark_before_the_file_is_passed_over)
+TEST(a_byte_order_mark_before_the_file_is_passed_over)
 {
     static const char marked[] =
         "\xEF\xBB\xBF{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]}]}";
@@ -481,9 +465,8 @@ START_TEST(test_a_byte_order_mark_before_the_file_is_passed_over)
     ck_assert(!read_text(marked, 3, 0600));
     ck_assert(!read_text("\xEF\xBB\xBF\xEF\xBB\xBF{}", 8, 0600));
 }
-END_TEST
 
-START_TEST(test_a_directory_in_the_place_of_the_file_is_named)
+TEST(a_directory_in_the_place_of_the_file_is_named)
 {
     ck_assert_int_eq(mkdir(path, 0700), 0);
     ck_assert(!srv_keys_read(&keys, path, message));
@@ -491,10 +474,9 @@ START_TEST(test_a_directory_in_the_place_of_the_file_is_named)
                   message);
     ck_assert_int_eq(rmdir(path), 0);
 }
-END_TEST
 
 /* As root, since another user cannot read as two. */
-START_TEST(test_a_file_of_another_user_is_refused_with_the_owner_and_the_remedy)
+TEST(a_file_of_another_user_is_refused_with_the_owner_and_the_remedy)
 {
     char expected[2 * sizeof path + 128];
     if (getuid() != 0)
@@ -511,33 +493,5 @@ START_TEST(test_a_file_of_another_user_is_refused_with_the_owner_and_the_remedy)
     ck_assert(!read);
     ck_assert_str_eq(message, expected);
 }
-END_TEST
 
-Suite *suite_keys(void)
-{
-    Suite *suite = suite_create("keys");
-    TCase *cases = suite_cases(suite, "keys", setup, teardown, 0);
-    tcase_add_test(cases, test_keys_are_read_with_names_and_scopes);
-    tcase_add_test(cases, test_keys_are_not_kept);
-    tcase_add_test(cases, test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer);
-    tcase_add_test(cases, test_keys_hexadecimal_digits_may_be_capitals);
-    tcase_add_test(cases, test_keys_files_that_say_anything_else_are_refused_by_place);
-    tcase_add_test(cases, test_keys_messages_never_show_a_key);
-    tcase_add_test(cases, test_keys_files_that_others_may_read_or_change_are_refused);
-    tcase_add_test(cases, test_keys_files_that_are_none_or_too_long_are_refused);
-    tcase_add_test(cases, test_a_byte_order_mark_before_the_file_is_passed_over);
-    tcase_add_test(cases, test_a_directory_in_the_place_of_the_file_is_named);
-    tcase_add_test(cases, test_a_file_of_another_user_is_refused_with_the_owner_and_the_remedy);
-    tcase_add_test(cases, test_keys_each_of_64_is_found_and_a_65th_is_refused);
-    tcase_add_test(cases, test_keys_nothing_but_the_whole_key_is_found);
-    tcase_add_test(cases, test_keys_digests_are_compared_to_their_last_bit);
-    tcase_add_test(cases, test_keys_in_use_are_replaced_whole_or_stay);
-    tcase_add_test(cases, test_auth_asks_for_what_the_route_table_says);
-    tcase_add_test(cases, test_auth_routes_for_others_than_infer_are_these);
-    tcase_add_test(cases, test_auth_reads_one_bearer_field_of_any_case);
-    tcase_add_test(cases,
-                   test_auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_in_the_file);
-    tcase_add_test(cases, test_auth_notes_who_asks_also_where_it_refuses);
-    tcase_add_test(cases, test_auth_without_keys_asks_for_nothing);
-    return suite;
-}
+SUITE(keys)

@@ -7,6 +7,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "caches/kvcache.h"
+#include "opened.h"
 #include "suites.h"
 
 #define GROUPS 2
@@ -25,8 +26,7 @@ static void setup_as(size_t budget, const char *more)
              "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
              "\"num_hidden_layers\":2%s}",
              more);
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
     ck_assert_int_eq(attn_cache_pool_new(&pool, budget), ATTN_OK);
 }
 
@@ -36,8 +36,7 @@ static void setup(void) { setup_with(8 * (BLOCK_BYTES + LINK_BYTES)); }
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_model_close(model);
 }
 
@@ -74,7 +73,9 @@ static float value_at(const struct attn_cache *cache, size_t layer, size_t token
     return value;
 }
 
-START_TEST(test_kvcache_layers_advance_on_their_own)
+CASE(cache, setup, teardown, 0)
+
+TEST(kvcache_layers_advance_on_their_own)
 {
     struct attn_cache *cache = new_cache(1000);
     ck_assert_int_eq(append(cache, 0, 100, 1), ATTN_OK);
@@ -88,9 +89,8 @@ START_TEST(test_kvcache_layers_advance_on_their_own)
     ck_assert_float_eq(value_at(cache, 1, 0), 2);
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_append_past_max_length_returns_full_and_keeps_length)
+TEST(kvcache_append_past_max_length_returns_full_and_keeps_length)
 {
     struct attn_cache *cache = new_cache(10);
     ck_assert_int_eq(append(cache, 0, 10, 1), ATTN_OK);
@@ -100,9 +100,8 @@ START_TEST(test_kvcache_append_past_max_length_returns_full_and_keeps_length)
     ck_assert_uint_eq(attn_cache_pool_used(pool), BLOCK_BYTES);
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block)
+TEST(kvcache_append_past_budget_returns_pool_full_and_takes_no_block)
 {
     struct attn_cache *first = new_cache(10000), *second = new_cache(10000);
     ck_assert_int_eq(append(first, 0, 6 * 64, 1), ATTN_OK);
@@ -113,9 +112,8 @@ START_TEST(test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block)
     ck_assert_int_eq(append(second, 0, 6 * 64, 2), ATTN_OK);
     attn_cache_free(second);
 }
-END_TEST
 
-START_TEST(test_kvcache_unreserve_returns_blocks_that_were_not_published)
+TEST(kvcache_unreserve_returns_blocks_that_were_not_published)
 {
     struct attn_cache *cache = new_cache(1000);
     ck_assert_int_eq(append(cache, 0, 10, 1), ATTN_OK);
@@ -126,9 +124,8 @@ START_TEST(test_kvcache_unreserve_returns_blocks_that_were_not_published)
     ck_assert_uint_eq(attn_cache_length(cache, 0), 10);
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_fork_shares_blocks_until_one_side_writes)
+TEST(kvcache_fork_shares_blocks_until_one_side_writes)
 {
     struct attn_cache *cache = new_cache(1000), *fork;
     ck_assert_int_eq(append(cache, 0, 130, 1), ATTN_OK);
@@ -145,10 +142,9 @@ START_TEST(test_kvcache_fork_shares_blocks_until_one_side_writes)
     ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES); /* all blocks are its own now */
     attn_cache_free(fork);
 }
-END_TEST
 
 /* Blocks that are shared cost a cache its list only. */
-START_TEST(test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped)
+TEST(kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped)
 {
     struct attn_cache *cache = new_cache(1000), *fork;
     ck_assert_int_eq(append(cache, 0, 4 * 64, 1), ATTN_OK);
@@ -163,10 +159,9 @@ START_TEST(test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropp
     attn_cache_free(fork);
     attn_cache_free(cache);
 }
-END_TEST
 
 /* The charge does not depend on who allocated the blocks. */
-START_TEST(test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places)
+TEST_EACH(kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places, 3)
 {
     struct attn_cache *caches[3] = {new_cache(1000)}, *frozen;
     ck_assert_int_eq(append(caches[0], 0, 2 * 64, 1), ATTN_OK);
@@ -180,11 +175,10 @@ START_TEST(test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places
     ck_assert_uint_eq(attn_cache_pool_used(pool), 2 * BLOCK_BYTES);
     attn_cache_free(frozen);
 }
-END_TEST
 
 /* Lists as the allocator counts them: of forks with one token of their own, and of caches truncated
  * to one token. */
-START_TEST(test_kvcache_lists_take_no_more_memory_than_the_budget_says)
+TEST(kvcache_lists_take_no_more_memory_than_the_budget_says)
 {
     enum { FORKS = 32, BLOCKS = 2000 };
     struct attn_cache *cache, *forks[FORKS];
@@ -206,10 +200,9 @@ START_TEST(test_kvcache_lists_take_no_more_memory_than_the_budget_says)
         attn_cache_free(forks[i]);
     attn_cache_free(cache);
 }
-END_TEST
 
 /* The first layer forgets, the second one keeps everything. */
-START_TEST(test_kvcache_lowest_length_is_that_of_the_layer_that_forgot_most)
+TEST(kvcache_lowest_length_is_that_of_the_layer_that_forgot_most)
 {
     teardown();
     setup_as((size_t)1 << 20,
@@ -223,9 +216,8 @@ START_TEST(test_kvcache_lowest_length_is_that_of_the_layer_that_forgot_most)
     ck_assert_uint_eq(attn_cache_lowest_length(cache), 192 + 70 - 1);
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing)
+TEST(kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing)
 {
     struct attn_cache *cache = new_cache(1000), *fork, *other;
     ck_assert_int_eq(append(cache, 0, 8 * 64, 1), ATTN_OK);
@@ -236,9 +228,8 @@ START_TEST(test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_not
     attn_cache_free(fork);
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing)
+TEST(kvcache_writing_a_shared_block_beyond_budget_changes_nothing)
 {
     struct attn_cache *cache = new_cache(1000), *fork;
     ck_assert_int_eq(append(cache, 0, 8 * 64 - 1, 1), ATTN_OK);
@@ -250,9 +241,8 @@ START_TEST(test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing)
     ck_assert_int_eq(append(cache, 0, 1, 3), ATTN_OK); /* no longer shared */
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_it_was)
+TEST(kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_it_was)
 {
     struct attn_cache *cache = new_cache(1000), *frozen;
     float key[GROUPS * WIDTH];
@@ -281,9 +271,8 @@ START_TEST(test_kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_
     ck_assert(key[0] == 2);
     attn_cache_free(frozen);
 }
-END_TEST
 
-START_TEST(test_kvcache_truncate_forgets_and_returns_blocks)
+TEST(kvcache_truncate_forgets_and_returns_blocks)
 {
     struct attn_cache *cache = new_cache(1000);
     ck_assert_int_eq(append(cache, 0, 130, 1), ATTN_OK);
@@ -296,9 +285,8 @@ START_TEST(test_kvcache_truncate_forgets_and_returns_blocks)
     ck_assert_float_eq(value_at(cache, 0, 64), 5);
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_claim_is_exclusive)
+TEST(kvcache_claim_is_exclusive)
 {
     struct attn_cache *cache = new_cache(10);
     ck_assert(attn_cache_claim(cache));
@@ -307,38 +295,13 @@ START_TEST(test_kvcache_claim_is_exclusive)
     ck_assert(attn_cache_claim(cache));
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_kvcache_refuses_impossible_max_length)
+TEST(kvcache_refuses_impossible_max_length)
 {
     struct attn_cache *cache;
     ck_assert_int_eq(attn_cache_new(&cache, pool, model, 0, &error), ATTN_OUT_OF_RANGE);
     ck_assert_str_eq(error.param, "max_length");
     ck_assert_int_eq(attn_cache_new(&cache, pool, model, SIZE_MAX, &error), ATTN_OUT_OF_RANGE);
 }
-END_TEST
 
-Suite *suite_kvcache(void)
-{
-    Suite *suite = suite_create("kvcache");
-    TCase *cache = suite_cases(suite, "cache", setup, teardown, 0);
-    tcase_add_test(cache, test_kvcache_layers_advance_on_their_own);
-    tcase_add_test(cache, test_kvcache_append_past_max_length_returns_full_and_keeps_length);
-    tcase_add_test(cache, test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block);
-    tcase_add_test(cache, test_kvcache_unreserve_returns_blocks_that_were_not_published);
-    tcase_add_test(cache, test_kvcache_fork_shares_blocks_until_one_side_writes);
-    tcase_add_test(cache, test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped);
-    tcase_add_loop_test(
-        cache, test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places, 0, 3);
-    tcase_add_test(cache, test_kvcache_lists_take_no_more_memory_than_the_budget_says);
-    tcase_add_test(cache, test_kvcache_lowest_length_is_that_of_the_layer_that_forgot_most);
-    tcase_add_test(cache,
-                   test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing);
-    tcase_add_test(cache, test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing);
-    tcase_add_test(cache,
-                   test_kvcache_frozen_copy_needs_nothing_of_a_full_budget_and_stays_as_it_was);
-    tcase_add_test(cache, test_kvcache_truncate_forgets_and_returns_blocks);
-    tcase_add_test(cache, test_kvcache_claim_is_exclusive);
-    tcase_add_test(cache, test_kvcache_refuses_impossible_max_length);
-    return suite;
-}
+SUITE(kvcache)

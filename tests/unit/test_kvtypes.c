@@ -14,6 +14,7 @@
 #include "attn_state.h"
 #include "caches/kvcache.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
@@ -46,8 +47,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     while (num_engines > 0)
         attn_engine_close(engines[--num_engines]);
 }
@@ -55,19 +55,7 @@ static void teardown(void)
 static struct attn_model *open_model(const char *config, enum attn_dtype kv_dtype)
 {
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
-    struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-    return model;
-}
-
-static struct attn_cache *new_cache(const struct attn_model *model, size_t max_length)
-{
-    struct attn_cache *cache;
-    ck_assert_int_eq(attn_cache_new(&cache, pool, model, max_length, &error), ATTN_OK);
-    return cache;
+    return opened_random(config, &options);
 }
 
 /* ---- Numbers ---- */
@@ -128,12 +116,14 @@ static float awkward(struct rng *r)
     return ldexpf(nearbyintf(fraction), exponent - (kind == 0 ? 9 : 12));
 }
 
-START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot)
+CASE(types, setup, teardown, 600)
+
+TEST_EACH(kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot, NUM_DTYPES)
 {
     const size_t widths[][2] = {{1, 1}, {19, 70}, {64, 64}, {80, 129}, {512, 512}};
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(21);
-    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+    for (size_t w = 0; w < COUNT(widths); w++) {
         size_t d = widths[w][0], dv = widths[w][1];
         float *x = malloc(ATTN_TILE * (d + dv) * sizeof *x), scales[2 * ATTN_TILE];
         float *got = malloc((d + dv) * sizeof *got), *again = malloc((d + dv) * sizeof *again);
@@ -165,9 +155,8 @@ START_TEST(test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_sl
         free(x);
     }
 }
-END_TEST
 
-START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
+TEST_EACH(kvtypes_tiles_hold_the_extremes_and_only_f16_refuses, NUM_DTYPES)
 {
     const struct {
         float x;
@@ -176,7 +165,7 @@ START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
                  {-65519.0f, true}, {65520.0f, false}, {-1e15f, false}, {1e15f, false},
                  {0x1p-24f, true},  {1.5e-36f, true},  {0x1p-25f, true}};
     const enum attn_dtype dtype = (enum attn_dtype)_i;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         float k[ATTN_TILE * 20], v[ATTN_TILE * 20], scales[2 * ATTN_TILE], got[40], row[20] = {0};
         const struct attn_tile tile = {
             .k = k, .v = v, .k_scale = scales, .v_scale = scales + ATTN_TILE, .dtype = dtype};
@@ -194,7 +183,6 @@ START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
         }
     }
 }
-END_TEST
 
 /* ---- Attention ---- */
 
@@ -317,7 +305,7 @@ static void check_sequence(unsigned seed, enum attn_dtype kv_dtype)
                                               .window_left = m->window_left,
                                               .window_right = m->window_right};
         s.tokens = s.draw.call.queries;
-        s.cache = new_cache(s.model, s.tokens);
+        s.cache = opened_cache(pool, s.model, s.tokens);
         for (size_t at = 0, n; at < s.tokens; at += n) {
             n = 1 + rng_below(&s.draw.rng, (unsigned)(s.tokens - at));
             check_step(&s, at, n);
@@ -328,7 +316,7 @@ static void check_sequence(unsigned seed, enum attn_dtype kv_dtype)
     draw_free(&s.draw);
 }
 
-START_TEST(test_kvtypes_random_layers_attend_over_what_the_cache_holds)
+TEST_EACH(kvtypes_random_layers_attend_over_what_the_cache_holds, NUM_DTYPES)
 {
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     for (unsigned seed = 1; seed <= CASES; seed++)
@@ -337,7 +325,6 @@ START_TEST(test_kvtypes_random_layers_attend_over_what_the_cache_holds)
            attn_dtype_name(dtype), worst[dtype], TOLERANCE);
     ck_assert(worst[dtype] > 0);
 }
-END_TEST
 
 /* ---- Against caches of float32 ---- */
 
@@ -372,7 +359,7 @@ static float *run_tokens(const char *config, enum attn_dtype dtype, struct attn_
                          const float *x)
 {
     struct attn_model *model = open_model(config, dtype);
-    struct attn_cache *cache = new_cache(model, TOKENS);
+    struct attn_cache *cache = opened_cache(pool, model, TOKENS);
     float *out = malloc(TOKENS * WIDTH * sizeof *out);
     ck_assert_int_eq(append(cache, model, engine, x, out, PREFILL), ATTN_OK);
     for (size_t t = PREFILL; t < TOKENS; t++)
@@ -409,14 +396,13 @@ static void expect_near(const char *what, const char *config, enum attn_dtype dt
     free(x);
 }
 
-START_TEST(test_kvtypes_outputs_stay_near_those_of_a_float32_cache)
+TEST_EACH(kvtypes_outputs_stay_near_those_of_a_float32_cache, NUM_DTYPES)
 {
     static const double allowed[NUM_DTYPES] = {0, 8e-3, 1e-3, 1.2e-2}; /* of the largest output */
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     expect_near("caches", layer_config, dtype, allowed[dtype]);
     expect_near("latents", latent_config, dtype, allowed[dtype]);
 }
-END_TEST
 
 /* ---- Caches ---- */
 
@@ -431,15 +417,15 @@ static void expect_same(const struct attn_cache *a, const struct attn_cache *b, 
     free(y);
 }
 
-START_TEST(test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit)
+TEST_EACH(kvtypes_forks_and_truncation_keep_tokens_to_the_bit, NUM_DTYPES)
 {
     static const size_t token_bytes[NUM_DTYPES] = {896, 448, 448, 240}; /* 2 heads of 40 + 72 */
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(7);
     float *x = rng_floats(&r, TOKENS * WIDTH, 1.7f), *out = malloc(TOKENS * WIDTH * sizeof *out);
     struct attn_model *model = open_model(layer_config, dtype);
-    struct attn_cache *cache = new_cache(model, 2 * TOKENS), *fork;
-    struct attn_cache *other = new_cache(model, 2 * TOKENS);
+    struct attn_cache *cache = opened_cache(pool, model, 2 * TOKENS), *fork;
+    struct attn_cache *other = opened_cache(pool, model, 2 * TOKENS);
     struct attn_model_info info;
     attn_model_describe(&info, model);
     ck_assert_uint_eq(info.cache_bytes_per_token, token_bytes[dtype]);
@@ -465,15 +451,15 @@ START_TEST(test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit)
     free(x);
     free(out);
 }
-END_TEST
 
-START_TEST(test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache)
+TEST_EACH(kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache, NUM_DTYPES)
 {
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(9);
     float *x = rng_floats(&r, 3 * WIDTH, 1), out[3 * WIDTH], large[WIDTH];
     struct attn_model *model = open_model(layer_config, dtype);
-    struct attn_cache *cache = new_cache(model, 10), *other = new_cache(model, 10);
+    struct attn_cache *cache = opened_cache(pool, model, 10),
+                      *other = opened_cache(pool, model, 10);
     for (size_t i = 0; i < WIDTH; i++)
         large[i] = x[i] * 1e6f;
     ck_assert_int_eq(append(cache, model, engines[0], x, out, 2), ATTN_OK);
@@ -494,7 +480,6 @@ START_TEST(test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cach
     attn_model_close(model);
     free(x);
 }
-END_TEST
 
 /* ---- Ends of ranges ---- */
 
@@ -508,7 +493,7 @@ static float at_an_end(struct rng *r, enum attn_dtype dtype)
                                  0x1p-24, 0x1p-14f,  65504,     65519,     1e15f / 127,
                                  1,       0x1p49f,   3e-39f,    1e-30f,    9.98e14f,
                                  255,     0x1.fep+5, 1e14f};
-    float x = ends[rng_below(r, sizeof ends / sizeof ends[0])];
+    float x = ends[rng_below(r, COUNT(ends))];
     for (unsigned steps = rng_below(r, 4); steps > 0; steps--)
         x = nextafterf(x, 0);
     if (rng_below(r, 3) == 0)
@@ -545,7 +530,7 @@ static void import_into(struct attn_cache *cache, const char *file, size_t size)
     attn_import_close(state);
 }
 
-START_TEST(test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit)
+TEST_EACH(kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit, NUM_DTYPES)
 {
     enum { COUNT = END_TOKENS * NARROW };
     static const char config[] = "{\"hidden_size\":20,\"num_attention_heads\":1,\"seed\":3}";
@@ -557,7 +542,7 @@ START_TEST(test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_b
         struct attn_cache *caches[3];
         size_t size;
         for (size_t i = 0; i < 3; i++)
-            caches[i] = new_cache(model, END_TOKENS);
+            caches[i] = opened_cache(pool, model, END_TOKENS);
         for (size_t i = 0; i < 2 * COUNT; i++)
             rows[i] = at_an_end(&r, dtype);
         ck_assert_int_eq(attn_cache_write(caches[0], 0, END_TOKENS, rows, rows + COUNT, &error),
@@ -578,14 +563,13 @@ START_TEST(test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_b
     }
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused)
+TEST_EACH(kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused, NUM_DTYPES)
 {
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     static const char config[] = "{\"hidden_size\":20,\"num_attention_heads\":1,\"seed\":3}";
     struct attn_model *model = open_model(config, dtype);
-    struct attn_cache *cache = new_cache(model, 4);
+    struct attn_cache *cache = opened_cache(pool, model, 4);
     float row[NARROW] = {0}, got[NARROW];
     const float largest = attn_tile_largest(dtype);
     ck_assert(largest >= ATTN_MAX_MAGNITUDE && largest <= ATTN_MAX_MAGNITUDE * (1 + 0x1p-15f));
@@ -599,31 +583,5 @@ START_TEST(test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused)
     attn_cache_free(cache);
     attn_model_close(model);
 }
-END_TEST
 
-Suite *suite_kvtypes(void)
-{
-    Suite *suite = suite_create("kvtypes");
-    TCase *types =
-        suite_cases(suite, "types", setup, teardown, 600); /* a sanitizer may take so long */
-    tcase_add_loop_test(types,
-                        test_kvtypes_a_tile_gives_back_the_nearest_of_its_dtype_from_every_slot, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_random_layers_attend_over_what_the_cache_holds, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_outputs_stay_near_those_of_a_float32_cache, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_forks_and_truncation_keep_tokens_to_the_bit, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types,
-                        test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types,
-                        test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit, 0,
-                        NUM_DTYPES);
-    tcase_add_loop_test(types, test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused, 0,
-                        NUM_DTYPES);
-    return suite;
-}
+SUITE(kvtypes)

@@ -35,7 +35,7 @@ static void require_largest(const float *values, size_t n, size_t k)
     }
 }
 
-START_TEST(test_largest_agrees_with_picking_one_after_another)
+TEST(largest_agrees_with_picking_one_after_another)
 {
     struct rng rng = rng_seeded(11);
     float values[MOST];
@@ -47,9 +47,8 @@ START_TEST(test_largest_agrees_with_picking_one_after_another)
         require_largest(values, n, n);
     }
 }
-END_TEST
 
-START_TEST(test_largest_of_equal_values_is_the_lower_index)
+TEST(largest_of_equal_values_is_the_lower_index)
 {
     struct rng rng = rng_seeded(12);
     float values[MOST];
@@ -60,9 +59,8 @@ START_TEST(test_largest_of_equal_values_is_the_lower_index)
         require_largest(values, n, 1 + rng_below(&rng, (unsigned)n));
     }
 }
-END_TEST
 
-START_TEST(test_largest_of_all_zeroes_are_the_first)
+TEST(largest_of_all_zeroes_are_the_first)
 {
     static const float zeroes[9];
     uint32_t index[4];
@@ -73,15 +71,13 @@ START_TEST(test_largest_of_all_zeroes_are_the_first)
         ck_assert_float_eq(value[i], 0);
     }
 }
-END_TEST
 
-START_TEST(test_largest_takes_infinities_and_one_value)
+TEST(largest_takes_infinities_and_one_value)
 {
     static const float values[] = {-INFINITY, 1, INFINITY, -1};
     require_largest(values, 4, 4);
     require_largest(values, 1, 1);
 }
-END_TEST
 
 static bool look(void *context)
 {
@@ -90,7 +86,7 @@ static bool look(void *context)
 }
 
 /* Each value displaces the root, and at last the heap is taken apart.  All loops must pause. */
-START_TEST(test_largest_of_a_long_row_pauses)
+TEST(largest_of_a_long_row_pauses)
 {
     enum { N = 1 << 16, K = 1 << 15, STEPS = 1 << 12 };
     static float values[N], value[K];
@@ -107,10 +103,9 @@ START_TEST(test_largest_of_a_long_row_pauses)
     ck_assert_uint_eq(index[0], N - 1);
     attn_pool_close(pool);
 }
-END_TEST
 
 /* Ascending values are the worst order: each replaces the root and moves down. */
-START_TEST(test_largest_sorts_a_million)
+TEST(largest_sorts_a_million)
 {
     const size_t n = 1 << 20;
     float *values = malloc(n * sizeof *values), *value = malloc(n * sizeof *value);
@@ -129,17 +124,5 @@ START_TEST(test_largest_sorts_a_million)
     free(value);
     free(index);
 }
-END_TEST
 
-Suite *suite_largest(void)
-{
-    Suite *suite = suite_create("largest");
-    TCase *tcase = suite_cases(suite, "largest", NULL, NULL, 0);
-    tcase_add_test(tcase, test_largest_agrees_with_picking_one_after_another);
-    tcase_add_test(tcase, test_largest_of_equal_values_is_the_lower_index);
-    tcase_add_test(tcase, test_largest_of_all_zeroes_are_the_first);
-    tcase_add_test(tcase, test_largest_takes_infinities_and_one_value);
-    tcase_add_test(tcase, test_largest_of_a_long_row_pauses);
-    tcase_add_test(tcase, test_largest_sorts_a_million);
-    return suite;
-}
+SUITE(largest)

@@ -10,6 +10,7 @@
 #include "basics/random.h"
 #include "layers/linear.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "scratch.h"
 #include "session/models.h"
@@ -27,7 +28,7 @@
     "\"num_hidden_layers\":2,\"bias\":true,\"rope_theta\":10000}"
 
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
-#define DTYPES (sizeof dtypes / sizeof dtypes[0])
+#define DTYPES COUNT(dtypes)
 
 struct told {
     size_t calls, done, total;
@@ -47,9 +48,7 @@ static struct attn_model *load(enum attn_dtype dtype, unsigned threads, struct t
         .dtype = dtype, .threads = threads, .progress = tell, .progress_context = told};
     struct attn_model *model = NULL;
     *told = (struct told){0};
-    ck_assert_int_eq(attn_model_open_random(&model, CONFIG, strlen(CONFIG), &options, NULL),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, NULL), ATTN_OK);
+    model = opened_random(CONFIG, &options);
     return model;
 }
 
@@ -71,7 +70,14 @@ static void sum_model(char out[ATTN_CHECKSUM_DIGITS], const struct attn_model *m
     attn_checksum_hex(out, &sum);
 }
 
-START_TEST(test_load_gives_the_same_bytes_and_fingerprint_on_any_number_of_threads)
+static char path[SCRATCH_PATH];
+
+static void setup(void) { scratch_make(path); }
+static void teardown(void) { scratch_remove(path); }
+
+CASE(load, setup, teardown, 60)
+
+TEST_EACH(load_gives_the_same_bytes_and_fingerprint_on_any_number_of_threads, DTYPES)
 {
     /* Of a build that hashed and packed matrix after matrix on one thread. */
     static const char *const fingerprints[DTYPES] = {"f82cabe220637ae3", "9d739b3cdcdbdbda",
@@ -92,7 +98,6 @@ START_TEST(test_load_gives_the_same_bytes_and_fingerprint_on_any_number_of_threa
         attn_model_close(model);
     }
 }
-END_TEST
 
 /* Whether a packed weight is the number that it was made of, in the dtype. */
 static bool is_packed(const struct attn_linear *linear, size_t o, size_t i, float x)
@@ -105,7 +110,7 @@ static bool is_packed(const struct attn_linear *linear, size_t o, size_t i, floa
     return fabs((double)packed - (double)x) <= 0.5001 * (double)linear->scale[o];
 }
 
-START_TEST(test_load_packs_every_weight_of_every_strip)
+TEST_EACH(load_packs_every_weight_of_every_strip, DTYPES)
 {
     struct told told;
     struct attn_model *model = load(dtypes[_i], 2, &told);
@@ -126,10 +131,9 @@ START_TEST(test_load_packs_every_weight_of_every_strip)
     free(row);
     attn_model_close(model);
 }
-END_TEST
 
 /* All bits of the panels beside the weights. */
-START_TEST(test_load_leaves_zeros_beside_the_weights)
+TEST(load_leaves_zeros_beside_the_weights)
 {
     struct told told;
     struct attn_model *model = load(ATTN_F32, 2, &told);
@@ -141,13 +145,8 @@ START_TEST(test_load_leaves_zeros_beside_the_weights)
     ck_assert_uint_eq(zeros, bytes / sizeof(float) - q->in * q->out);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Files ---- */
-
-static char path[SCRATCH_PATH];
-static void setup(void) { scratch_make(path); }
-static void teardown(void) { scratch_remove(path); }
 
 /* A llama of one layer with WIDTH x WIDTH queries; element `at` of the weights of queries, and each
  * after it that 1,000,003 divides further on, is not finite. */
@@ -190,7 +189,7 @@ static enum attn_status load_path(struct attn_error *error)
 }
 
 /* In the first strip, at its end, and in later ones. */
-START_TEST(test_load_names_the_first_number_that_is_not_finite)
+TEST_EACH(load_names_the_first_number_that_is_not_finite, 4)
 {
     static const size_t places[] = {0, 1131519, 1131520, 3400001};
     char text[64];
@@ -201,9 +200,8 @@ START_TEST(test_load_names_the_first_number_that_is_not_finite)
     snprintf(text, sizeof text, "element %zu is", places[_i]);
     ck_assert_msg(strstr(error.message, text) != NULL, "%s", error.message);
 }
-END_TEST
 
-START_TEST(test_load_refuses_a_file_that_became_shorter)
+TEST(load_refuses_a_file_that_became_shorter)
 {
     char name[SCRATCH_PATH + 32];
     struct attn_error error;
@@ -215,11 +213,10 @@ START_TEST(test_load_refuses_a_file_that_became_shorter)
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_IO);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Progress ---- */
 
-START_TEST(test_loading_line_says_bytes_rate_and_time_left_and_is_cleared)
+TEST(loading_line_says_bytes_rate_and_time_left_and_is_cleared)
 {
     struct srv_loading loading = {0};
     char text[SRV_LOADING_TEXT_MAX], shown[512] = "";
@@ -246,18 +243,5 @@ START_TEST(test_loading_line_says_bytes_rate_and_time_left_and_is_cleared)
     ck_assert_str_eq(shown + length - 4, "\r\033[K");
     fclose(terminal);
 }
-END_TEST
 
-Suite *suite_load(void)
-{
-    Suite *suite = suite_create("load");
-    TCase *tcase = suite_cases(suite, "load", setup, teardown, 60);
-    tcase_add_loop_test(
-        tcase, test_load_gives_the_same_bytes_and_fingerprint_on_any_number_of_threads, 0, DTYPES);
-    tcase_add_loop_test(tcase, test_load_packs_every_weight_of_every_strip, 0, DTYPES);
-    tcase_add_test(tcase, test_load_leaves_zeros_beside_the_weights);
-    tcase_add_loop_test(tcase, test_load_names_the_first_number_that_is_not_finite, 0, 4);
-    tcase_add_test(tcase, test_load_refuses_a_file_that_became_shorter);
-    tcase_add_test(tcase, test_loading_line_says_bytes_rate_and_time_left_and_is_cleared);
-    return suite;
-}
+SUITE(load)

@@ -84,7 +84,7 @@ static const struct kind {
                 "4092bda1656ee556bdf8f263c3c503574d342db82bd7f95f270220c6093a120a"}},
     },
 };
-#define KINDS ((int)(sizeof kinds / sizeof kinds[0]))
+#define KINDS ((int)COUNT(kinds))
 
 static char path[SCRATCH_PATH];
 static void setup(void) { scratch_make(path); }
@@ -304,22 +304,22 @@ static void check_loads(const struct kind *kind, const char *config)
     }
 }
 
-START_TEST(test_load_files_of_safetensors_give_the_same_bytes_on_any_number_of_threads)
+CASE(files, setup, teardown, 60)
+
+TEST_EACH(load_files_of_safetensors_give_the_same_bytes_on_any_number_of_threads, KINDS)
 {
     write_safetensors(&kinds[_i]);
     check_loads(&kinds[_i], NULL);
 }
-END_TEST
 
-START_TEST(test_load_files_of_npz_give_the_bytes_of_safetensors)
+TEST_EACH(load_files_of_npz_give_the_bytes_of_safetensors, 2 * KINDS)
 {
     write_npz(&kinds[_i % KINDS], _i >= KINDS, MOST);
     check_loads(&kinds[_i % KINDS], kinds[_i % KINDS].config);
 }
-END_TEST
 
 /* The damage is in the middle of the largest matrix of each kind. */
-START_TEST(test_load_files_of_npz_with_a_wrong_checksum_are_refused)
+TEST_EACH(load_files_of_npz_with_a_wrong_checksum_are_refused, KINDS)
 {
     static const size_t largest[] = {2, 4, 3};
     struct attn_model *model = NULL;
@@ -329,10 +329,9 @@ START_TEST(test_load_files_of_npz_with_a_wrong_checksum_are_refused)
     ck_assert_ptr_nonnull(strstr(error.message, "does not have its checksum"));
     attn_model_close(model);
 }
-END_TEST
 
 /* Else the system would read no further ahead. */
-START_TEST(test_load_files_of_whole_matrices_tell_how_far_they_are_read)
+TEST(load_files_of_whole_matrices_tell_how_far_they_are_read)
 {
     struct attn_model *model = NULL;
     struct attn_layer layer;
@@ -356,17 +355,5 @@ START_TEST(test_load_files_of_whole_matrices_tell_how_far_they_are_read)
     attn_read_ahead_fini(&ahead);
     attn_model_close(model);
 }
-END_TEST
 
-Suite *suite_load_files(void)
-{
-    Suite *suite = suite_create("load_files");
-    TCase *tcase = suite_cases(suite, "files", setup, teardown, 60);
-    tcase_add_loop_test(tcase,
-                        test_load_files_of_safetensors_give_the_same_bytes_on_any_number_of_threads,
-                        0, KINDS);
-    tcase_add_loop_test(tcase, test_load_files_of_npz_give_the_bytes_of_safetensors, 0, 2 * KINDS);
-    tcase_add_loop_test(tcase, test_load_files_of_npz_with_a_wrong_checksum_are_refused, 0, KINDS);
-    tcase_add_test(tcase, test_load_files_of_whole_matrices_tell_how_far_they_are_read);
-    return suite;
-}
+SUITE(load_files)

@@ -64,7 +64,9 @@ static bool is_empty(void)
     return empty;
 }
 
-START_TEST(test_log_event_is_json_whatever_the_message_holds)
+CASE(log, open_log, close_log, 0)
+
+TEST(log_event_is_json_whatever_the_message_holds)
 {
     static const char nasty[] = "quote \" back \\ line \n bell \a euro \xe2\x82\xac cut \xe2\x82";
     srv_log_event(&log_, SRV_LOG_INFO, "ready", "%s", nasty);
@@ -79,9 +81,8 @@ START_TEST(test_log_event_is_json_whatever_the_message_holds)
     ck_assert_int_eq(time[23], 'Z');
     json_decref(line);
 }
-END_TEST
 
-START_TEST(test_log_a_message_of_control_bytes_still_fits_a_line)
+TEST(log_a_message_of_control_bytes_still_fits_a_line)
 {
     char long_[1000];
     memset(long_, 1, sizeof long_ - 1);
@@ -91,9 +92,8 @@ START_TEST(test_log_a_message_of_control_bytes_still_fits_a_line)
     ck_assert_uint_eq(strlen(member(line, "message")), 511);
     json_decref(line);
 }
-END_TEST
 
-START_TEST(test_log_request_has_route_status_code_and_times)
+TEST(log_request_has_route_status_code_and_times)
 {
     struct srv_request request = {
         .route = &srv_routes.items[0], .method = SRV_POST, .body_length = 77};
@@ -115,9 +115,8 @@ START_TEST(test_log_request_has_route_status_code_and_times)
     ck_assert_ptr_null(json_object_get(line, "compute_ms")); /* the request was not computed */
     json_decref(line);
 }
-END_TEST
 
-START_TEST(test_log_computed_request_has_its_stages)
+TEST(log_computed_request_has_its_stages)
 {
     struct srv_request request = {.route = &srv_routes.items[0]};
     request.t_compute = 5000000;
@@ -129,9 +128,8 @@ START_TEST(test_log_computed_request_has_its_stages)
     ck_assert_ptr_null(json_object_get(line, "code"));
     json_decref(line);
 }
-END_TEST
 
-START_TEST(test_log_levels_above_the_configured_one_are_silent)
+TEST(log_levels_above_the_configured_one_are_silent)
 {
     struct srv_request request = {.route = NULL};
     log_.level = SRV_LOG_ERROR;
@@ -144,9 +142,8 @@ START_TEST(test_log_levels_above_the_configured_one_are_silent)
     srv_log_event(&log_, SRV_LOG_ERROR, "error", "no");
     log_.level = SRV_LOG_ACCESS;
 }
-END_TEST
 
-START_TEST(test_log_to_a_full_pipe_drops_counts_and_tells_later)
+TEST(log_to_a_full_pipe_drops_counts_and_tells_later)
 {
     enum { LINES = 40000 }; /* far beyond the pipe's 64 KiB and the buffer */
     size_t read_ = 0, dropped = 0;
@@ -167,9 +164,8 @@ START_TEST(test_log_to_a_full_pipe_drops_counts_and_tells_later)
     ck_assert_str_eq(member(after, "event"), "after");
     json_decref(after);
 }
-END_TEST
 
-START_TEST(test_log_to_a_terminal_that_nobody_reads_holds_up_nobody)
+TEST(log_to_a_terminal_that_nobody_reads_holds_up_nobody)
 {
     struct srv_log log;
     int master = posix_openpt(O_RDWR | O_NOCTTY);
@@ -183,7 +179,6 @@ START_TEST(test_log_to_a_terminal_that_nobody_reads_holds_up_nobody)
     close(master); /* the thread's write fails, and it waits for the end of the process */
     close(terminal);
 }
-END_TEST
 
 /* Whether each line of the file is JSON but `torn` ones. */
 static void expect_lines(int fd, size_t torn)
@@ -202,7 +197,7 @@ static void expect_lines(int fd, size_t torn)
     ck_assert_uint_eq(torn, 0);
 }
 
-START_TEST(test_log_line_torn_by_a_full_disk_does_not_touch_the_next)
+TEST(log_line_torn_by_a_full_disk_does_not_touch_the_next)
 {
     struct srv_log log;
     char path[] = "/tmp/attnd-log-XXXXXX";
@@ -224,19 +219,5 @@ START_TEST(test_log_line_torn_by_a_full_disk_does_not_touch_the_next)
     expect_lines(fd, 1);
     close(fd);
 }
-END_TEST
 
-Suite *suite_log(void)
-{
-    Suite *suite = suite_create("log");
-    TCase *tests = suite_cases(suite, "log", open_log, close_log, 0);
-    tcase_add_test(tests, test_log_event_is_json_whatever_the_message_holds);
-    tcase_add_test(tests, test_log_a_message_of_control_bytes_still_fits_a_line);
-    tcase_add_test(tests, test_log_request_has_route_status_code_and_times);
-    tcase_add_test(tests, test_log_computed_request_has_its_stages);
-    tcase_add_test(tests, test_log_levels_above_the_configured_one_are_silent);
-    tcase_add_test(tests, test_log_to_a_full_pipe_drops_counts_and_tells_later);
-    tcase_add_test(tests, test_log_to_a_terminal_that_nobody_reads_holds_up_nobody);
-    tcase_add_test(tests, test_log_line_torn_by_a_full_disk_does_not_touch_the_next);
-    return suite;
-}
+SUITE(log)

@@ -67,7 +67,9 @@ static struct srv_request finished(const struct srv_route *route, unsigned statu
     return request;
 }
 
-START_TEST(test_metrics_requests_are_counted_by_route_method_status_and_code)
+CASE(metrics, open_metrics, close_metrics, 0)
+
+TEST(metrics_requests_are_counted_by_route_method_status_and_code)
 {
     struct srv_request good = finished(&srv_routes.items[0], 200, SRV_OK);
     struct srv_request full = finished(&srv_routes.items[0], 429, SRV_E_QUEUE_FULL);
@@ -89,9 +91,8 @@ START_TEST(test_metrics_requests_are_counted_by_route_method_status_and_code)
     expect_line("attnd_request_seconds_count{route=\"/attend\",method=\"POST\"} 3");
     expect_line("attnd_request_seconds_sum{route=\"/attend\",method=\"POST\"} 0.009");
 }
-END_TEST
 
-START_TEST(test_metrics_every_status_of_an_error_has_a_count_of_its_own)
+TEST(metrics_every_status_of_an_error_has_a_count_of_its_own)
 {
     for (int code = SRV_OK + 1; code < SRV_ERROR_COUNT; code++) {
         char line[128];
@@ -104,9 +105,8 @@ START_TEST(test_metrics_every_status_of_an_error_has_a_count_of_its_own)
         ck_assert_msg(strstr(text.data, line) != NULL, "%u", status);
     }
 }
-END_TEST
 
-START_TEST(test_metrics_stages_are_of_computed_requests_only)
+TEST(metrics_stages_are_of_computed_requests_only)
 {
     struct srv_request plain = finished(&srv_routes.items[0], 200, SRV_OK), job = plain;
     job.t_body = 1000 * MS;
@@ -122,9 +122,8 @@ START_TEST(test_metrics_stages_are_of_computed_requests_only)
     expect_line("attnd_stage_seconds_sum{stage=\"compute\"} 0.0008");
     expect_line("attnd_stage_seconds_sum{stage=\"write\"} 0.001");
 }
-END_TEST
 
-START_TEST(test_metrics_buckets_are_cumulative_and_bounds_inclusive)
+TEST(metrics_buckets_are_cumulative_and_bounds_inclusive)
 {
     srv_metrics_decode(metrics, 0, 1, 1, 10000);
     srv_metrics_decode(metrics, 0, 4, 5, 10001);
@@ -143,9 +142,8 @@ START_TEST(test_metrics_buckets_are_cumulative_and_bounds_inclusive)
     expect_line("attnd_decode_batch_seconds_bucket{model=\"a\",le=\"10\"} 2");
     expect_line("attnd_decode_batch_seconds_bucket{model=\"a\",le=\"+Inf\"} 3");
 }
-END_TEST
 
-START_TEST(test_metrics_computations_are_counted_by_model_and_without_one)
+TEST(metrics_computations_are_counted_by_model_and_without_one)
 {
     srv_metrics_decode(metrics, 1, 2, 3, MS);
     srv_metrics_attend(metrics, 0, 7, 2 * MS);
@@ -164,10 +162,9 @@ START_TEST(test_metrics_computations_are_counted_by_model_and_without_one)
     ck_assert_ptr_null(strstr(text.data, "_total{model=\"(other)\"}"));
     ck_assert_ptr_null(strstr(text.data, "attnd_attend_seconds_count{model=\"b\"}"));
 }
-END_TEST
 
 /* However many models are configured, a scrape has series for SRV_METRIC_MODELS of them. */
-START_TEST(test_metrics_models_beyond_the_bound_share_a_label)
+TEST(metrics_models_beyond_the_bound_share_a_label)
 {
     char name[16];
     for (size_t i = 2; i < SRV_MAX_MODELS; i++) {
@@ -182,11 +179,10 @@ START_TEST(test_metrics_models_beyond_the_bound_share_a_label)
     expect_line("attnd_decode_batch_seconds_count{model=\"(other)\"} 224");
     ck_assert_ptr_null(strstr(text.data, "m32"));
 }
-END_TEST
 
 /* A scrape whose reply passed SRV_PROBE_BYTES would be refused: with long names and all of its
  * series it has half of that. */
-START_TEST(test_metrics_a_scrape_of_all_series_stays_small)
+TEST(metrics_a_scrape_of_all_series_stays_small)
 {
     char name[SRV_ID_MAX + 1];
     for (size_t i = 2; i < SRV_MAX_MODELS; i++) {
@@ -205,9 +201,8 @@ START_TEST(test_metrics_a_scrape_of_all_series_stays_small)
     print();
     ck_assert_uint_lt(text.length, SRV_PROBE_BYTES / 2);
 }
-END_TEST
 
-START_TEST(test_metrics_sessions_and_gauges_have_their_lines)
+TEST(metrics_sessions_and_gauges_have_their_lines)
 {
     gauges.queue = 5;
     gauges.running = 2;
@@ -237,10 +232,9 @@ START_TEST(test_metrics_sessions_and_gauges_have_their_lines)
     expect_line("# TYPE process_cpu_seconds_total counter");
     expect_line("process_cpu_seconds_total 12.5");
 }
-END_TEST
 
 /* Every sample follows the TYPE line of its family, and each family has one HELP and one TYPE. */
-START_TEST(test_metrics_every_sample_stands_below_its_own_type_line)
+TEST(metrics_every_sample_stands_below_its_own_type_line)
 {
     struct srv_request request = finished(&srv_routes.items[1], 200, SRV_OK);
     char family[128] = "";
@@ -267,9 +261,8 @@ START_TEST(test_metrics_every_sample_stands_below_its_own_type_line)
     ck_assert_uint_gt(families, 20);
     ck_assert_uint_gt(samples, families);
 }
-END_TEST
 
-START_TEST(test_metrics_what_proc_does_not_tell_is_no_sample)
+TEST(metrics_what_proc_does_not_tell_is_no_sample)
 {
     gauges.process.resident_bytes = gauges.process.open_files = 0;
     gauges.process.virtual_bytes = 4096;
@@ -280,9 +273,8 @@ START_TEST(test_metrics_what_proc_does_not_tell_is_no_sample)
     ck_assert_ptr_null(strstr(text.data, "\nprocess_open_fds"));
     expect_line("attnd_sessions 0");
 }
-END_TEST
 
-START_TEST(test_metrics_each_gauge_of_a_key_shows_its_own_figure)
+TEST(metrics_each_gauge_of_a_key_shows_its_own_figure)
 {
     static struct srv_accounts accounts = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct srv_account *account = srv_accounts_get(&accounts, "k");
@@ -296,22 +288,5 @@ START_TEST(test_metrics_each_gauge_of_a_key_shows_its_own_figure)
     expect_line("attnd_key_in_flight_bytes{key=\"k\"} 77");
     srv_accounts_free(&accounts);
 }
-END_TEST
 
-Suite *suite_metrics(void)
-{
-    Suite *suite = suite_create("metrics");
-    TCase *tests = suite_cases(suite, "metrics", open_metrics, close_metrics, 0);
-    tcase_add_test(tests, test_metrics_requests_are_counted_by_route_method_status_and_code);
-    tcase_add_test(tests, test_metrics_what_proc_does_not_tell_is_no_sample);
-    tcase_add_test(tests, test_metrics_each_gauge_of_a_key_shows_its_own_figure);
-    tcase_add_test(tests, test_metrics_every_status_of_an_error_has_a_count_of_its_own);
-    tcase_add_test(tests, test_metrics_stages_are_of_computed_requests_only);
-    tcase_add_test(tests, test_metrics_buckets_are_cumulative_and_bounds_inclusive);
-    tcase_add_test(tests, test_metrics_computations_are_counted_by_model_and_without_one);
-    tcase_add_test(tests, test_metrics_models_beyond_the_bound_share_a_label);
-    tcase_add_test(tests, test_metrics_a_scrape_of_all_series_stays_small);
-    tcase_add_test(tests, test_metrics_sessions_and_gauges_have_their_lines);
-    tcase_add_test(tests, test_metrics_every_sample_stands_below_its_own_type_line);
-    return suite;
-}
+SUITE(metrics)

@@ -68,7 +68,9 @@ static void check_weight(const struct attn_linear *got, const float *raw, size_t
         }
 }
 
-START_TEST(test_model_loads_golden_checkpoint_with_its_query_weights)
+CASE(golden, setup, teardown, 60)
+
+TEST_EACH(model_loads_golden_checkpoint_with_its_query_weights, COUNT(golden))
 {
     char where[SCRATCH_PATH];
     cases_golden(where, golden[_i].name);
@@ -97,9 +99,8 @@ START_TEST(test_model_loads_golden_checkpoint_with_its_query_weights)
     }
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_model_splits_fused_weights_and_biases)
+TEST(model_splits_fused_weights_and_biases)
 {
     const struct {
         const char *name, *weight, *bias, *o_weight, *o_bias;
@@ -135,9 +136,8 @@ START_TEST(test_model_splits_fused_weights_and_biases)
         attn_model_close(model);
     }
 }
-END_TEST
 
-START_TEST(test_model_reads_torch_widths_and_extra_keys)
+TEST(model_reads_torch_widths_and_extra_keys)
 {
     char where[SCRATCH_PATH];
     size_t count;
@@ -172,9 +172,8 @@ START_TEST(test_model_reads_torch_widths_and_extra_keys)
     ck_assert_ptr_null(attn_model_loaded_layer(model, 0)->q.bias);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_model_keeps_only_the_chosen_layers)
+TEST(model_keeps_only_the_chosen_layers)
 {
     char where[SCRATCH_PATH];
     const size_t second[] = {1};
@@ -209,9 +208,8 @@ START_TEST(test_model_keeps_only_the_chosen_layers)
     free(raw);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_model_refuses_layers_that_do_not_ascend_or_exist)
+TEST(model_refuses_layers_that_do_not_ascend_or_exist)
 {
     const size_t layers[][2] = {{1, 0}, {0, 0}, {0, 2}, {0, SIZE_MAX}};
     char where[SCRATCH_PATH];
@@ -226,7 +224,6 @@ START_TEST(test_model_refuses_layers_that_do_not_ascend_or_exist)
         ck_assert_ptr_null(model);
     }
 }
-END_TEST
 
 static void fingerprint(char out[17], const char *where)
 {
@@ -238,7 +235,7 @@ static void fingerprint(char out[17], const char *where)
     attn_model_close(model);
 }
 
-START_TEST(test_model_fingerprint_follows_weights_and_specification)
+TEST(model_fingerprint_follows_weights_and_specification)
 {
     char where[SCRATCH_PATH], first[17], again[17], other[17];
     cases_golden(where, "llama_mha");
@@ -258,9 +255,8 @@ START_TEST(test_model_fingerprint_follows_weights_and_specification)
     fingerprint(other, path);
     ck_assert_str_ne(first, other);
 }
-END_TEST
 
-START_TEST(test_model_refuses_nan_weight_with_tensor_and_index)
+TEST(model_refuses_nan_weight_with_tensor_and_index)
 {
     const uint32_t nan = 0x7fc00000;
     struct attn_error error = {0};
@@ -284,20 +280,8 @@ START_TEST(test_model_refuses_nan_weight_with_tensor_and_index)
     cases_load(model);
     attn_model_close(model);
 }
-END_TEST
 
-static void cases_of_golden(Suite *suite)
-{
-    TCase *tcase = suite_cases(suite, "golden", setup, teardown, 60);
-    tcase_add_loop_test(tcase, test_model_loads_golden_checkpoint_with_its_query_weights, 0,
-                        sizeof golden / sizeof golden[0]);
-    tcase_add_test(tcase, test_model_splits_fused_weights_and_biases);
-    tcase_add_test(tcase, test_model_reads_torch_widths_and_extra_keys);
-    tcase_add_test(tcase, test_model_keeps_only_the_chosen_layers);
-    tcase_add_test(tcase, test_model_refuses_layers_that_do_not_ascend_or_exist);
-    tcase_add_test(tcase, test_model_fingerprint_follows_weights_and_specification);
-    tcase_add_test(tcase, test_model_refuses_nan_weight_with_tensor_and_index);
-}
+CASES_OF(golden)
 
 Suite *suite_model(void)
 {

@@ -10,7 +10,7 @@
 static const char *const fields[] = {
     "hidden_states",  "padding_mask", "attention_mask",   "query", "sliding_window",
     "attention_bias", NULL,           "key_hidden_states"};
-#define FIELD_COUNT (sizeof fields / sizeof fields[0])
+#define FIELD_COUNT COUNT(fields)
 
 static const struct {
     const char *word, *nearest; /* NULL: none */
@@ -29,7 +29,7 @@ static const struct {
     {"\xff\xfe", NULL},
 };
 
-START_TEST(test_nearest_suggests_the_field_that_was_meant)
+TEST_EACH(nearest_suggests_the_field_that_was_meant, COUNT(cases))
 {
     const char *nearest = attn_nearest(cases[_i].word, fields, FIELD_COUNT);
     if (cases[_i].nearest == NULL)
@@ -37,9 +37,8 @@ START_TEST(test_nearest_suggests_the_field_that_was_meant)
     else
         ck_assert_str_eq(nearest, cases[_i].nearest);
 }
-END_TEST
 
-START_TEST(test_nearest_of_words_that_are_too_long_is_none)
+TEST(nearest_of_words_that_are_too_long_is_none)
 {
     char word[4 * ATTN_NEAREST_MAX];
     memset(word, 'a', sizeof word - 1);
@@ -51,9 +50,8 @@ START_TEST(test_nearest_of_words_that_are_too_long_is_none)
     word[ATTN_NEAREST_MAX] = '\0';
     ck_assert_ptr_eq(attn_nearest(word, names, 1), word);
 }
-END_TEST
 
-START_TEST(test_choices_are_listed_and_cut_before_they_pass_the_room)
+TEST(choices_are_listed_and_cut_before_they_pass_the_room)
 {
     static const char *const names[] = {"FP32", "FP16", "BF16"};
     char out[256], text[64][ATTN_NEAREST_MAX + 1];
@@ -77,7 +75,6 @@ START_TEST(test_choices_are_listed_and_cut_before_they_pass_the_room)
         ck_assert_int_eq(out[96], '!');
     }
 }
-END_TEST
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -93,7 +90,7 @@ static size_t defined(const char *a, size_t m, const char *b, size_t n)
     return d;
 }
 
-START_TEST(test_nearest_is_the_first_of_the_least_distance)
+TEST(nearest_is_the_first_of_the_least_distance)
 {
     struct rng rng = rng_seeded(19);
     for (size_t round = 0; round < 400; round++) {
@@ -119,16 +116,5 @@ START_TEST(test_nearest_is_the_first_of_the_least_distance)
                       attn_nearest(words[0], names, 4), expected);
     }
 }
-END_TEST
 
-Suite *suite_nearest(void)
-{
-    Suite *suite = suite_create("nearest");
-    TCase *tests = suite_cases(suite, "nearest", NULL, NULL, 0);
-    tcase_add_loop_test(tests, test_nearest_suggests_the_field_that_was_meant, 0,
-                        sizeof cases / sizeof cases[0]);
-    tcase_add_test(tests, test_nearest_of_words_that_are_too_long_is_none);
-    tcase_add_test(tests, test_choices_are_listed_and_cut_before_they_pass_the_room);
-    tcase_add_test(tests, test_nearest_is_the_first_of_the_least_distance);
-    return suite;
-}
+SUITE(nearest)

@@ -113,8 +113,10 @@ static void check_ceiling(uint64_t t, const struct big *a, const struct big *b, 
     ck_assert_msg(big_compare(&below, b) < 0 && big_compare(b, &above) <= 0, "entry for 2^%d", q);
 }
 
+CASE(read, NULL, NULL, 60)
+
 /* Everything is multiplied by 2^150 * 10^46, which makes all numbers whole. */
-START_TEST(test_number_table_holds_distances_of_floats_rounded_up)
+TEST(number_table_holds_distances_of_floats_rounded_up)
 {
     for (int q = SRV_STEP_MIN, p = -46; q <= SRV_STEP_MAX; q++) {
         struct big distance = big_shifted(big_power(10, 46), q + 150);
@@ -127,7 +129,6 @@ START_TEST(test_number_table_holds_distances_of_floats_rounded_up)
         check_ceiling(srv_steps[q - SRV_STEP_MIN], &power, &distance, q);
     }
 }
-END_TEST
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -141,7 +142,7 @@ static void check_read(const char *text)
     REQUIRE(to_bits(got) == to_bits(want), "%.60s: got %a, want %a", text, got, want);
 }
 
-START_TEST(test_number_read_rounds_edge_cases_as_strtof)
+TEST(number_read_rounds_edge_cases_as_strtof)
 {
     static const char *const texts[] = {
         "0",
@@ -209,12 +210,11 @@ START_TEST(test_number_read_rounds_edge_cases_as_strtof)
         "8388608.5",
         "8388609.5",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+    for (size_t i = 0; i < COUNT(texts); i++)
         check_read(texts[i]);
 }
-END_TEST
 
-START_TEST(test_number_read_takes_numbers_of_a_thousand_digits)
+TEST(number_read_takes_numbers_of_a_thousand_digits)
 {
     static char text[2100];
     memset(text, '0', sizeof text);
@@ -237,9 +237,8 @@ START_TEST(test_number_read_takes_numbers_of_a_thousand_digits)
     text[999] = '1';
     check_read(text); /* and slightly more */
 }
-END_TEST
 
-START_TEST(test_number_read_decides_half_points_with_long_tails)
+TEST(number_read_decides_half_points_with_long_tails)
 {
     uint64_t state = 1;
     for (int i = 0; i < 20000; i++) {
@@ -260,9 +259,8 @@ START_TEST(test_number_read_decides_half_points_with_long_tails)
         check_read(text);
     }
 }
-END_TEST
 
-START_TEST(test_number_read_agrees_with_strtof_on_random_decimals)
+TEST(number_read_agrees_with_strtof_on_random_decimals)
 {
     uint64_t state = 2;
     for (int i = 0; i < 500000; i++) {
@@ -282,9 +280,8 @@ START_TEST(test_number_read_agrees_with_strtof_on_random_decimals)
         check_read(text);
     }
 }
-END_TEST
 
-START_TEST(test_number_read_stops_at_the_limit)
+TEST(number_read_stops_at_the_limit)
 {
     static const char text[] = "1234567890.123456789e12";
     for (size_t length = 1; length < sizeof text; length++) {
@@ -299,9 +296,8 @@ START_TEST(test_number_read_stops_at_the_limit)
         free(copy);
     }
 }
-END_TEST
 
-START_TEST(test_number_read_refuses_what_json_has_not)
+TEST(number_read_refuses_what_json_has_not)
 {
     static const struct {
         const char *text;
@@ -310,7 +306,7 @@ START_TEST(test_number_read_refuses_what_json_has_not)
         {"", 0},   {"-", 1},   {"+1", 0},   {".5", 0},  {"-.5", 1},       {"1.", 2},  {"1.e5", 2},
         {"1e", 2}, {"1e+", 3}, {"1e-x", 3}, {"NaN", 0}, {"-Infinity", 1}, {"inf", 0}, {"0.x", 2},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *text = cases[i].text, *end;
         float value;
         double wide;
@@ -320,22 +316,20 @@ START_TEST(test_number_read_refuses_what_json_has_not)
         ck_assert(!srv_number_read_double(&wide, text, text + strlen(text), &end));
     }
 }
-END_TEST
 
-START_TEST(test_number_read_leaves_what_follows)
+TEST(number_read_leaves_what_follows)
 {
     static const char *const texts[] = {"0123", "1,", "1.5]", "-0x10", "2e5.1", "7 "};
     static const size_t lengths[] = {1, 1, 3, 2, 3, 1};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         const char *end;
         float value;
         ck_assert(srv_number_read(&value, texts[i], texts[i] + strlen(texts[i]), &end));
         ck_assert_uint_eq((size_t)(end - texts[i]), lengths[i]);
     }
 }
-END_TEST
 
-START_TEST(test_number_read_double_agrees_with_strtod)
+TEST(number_read_double_agrees_with_strtod)
 {
     uint64_t state = 3;
     for (int i = 0; i < 100000; i++) {
@@ -352,7 +346,6 @@ START_TEST(test_number_read_double_agrees_with_strtod)
         REQUIRE(memcmp(&got, &x, sizeof x) == 0, "%s", text);
     }
 }
-END_TEST
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -412,7 +405,9 @@ static void check_shortest(float x)
         REQUIRE(strcmp(got, want) == 0, "%s: not the closest, which is %s", text, want);
 }
 
-START_TEST(test_number_write_has_the_form_that_json_readers_take)
+CASE(write, NULL, NULL, 3600)
+
+TEST(number_write_has_the_form_that_json_readers_take)
 {
     static const struct {
         float x;
@@ -441,15 +436,14 @@ START_TEST(test_number_write_has_the_form_that_json_readers_take)
         {1.4e-45f, "1e-45"},
         {8.5e-45f, "8e-45"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         char text[SRV_NUMBER_MAX + 1];
         write_text(text, cases[i].x);
         ck_assert_str_eq(text, cases[i].text);
     }
 }
-END_TEST
 
-START_TEST(test_number_write_round_trips_powers_of_two_and_ten_and_their_neighbours)
+TEST(number_write_round_trips_powers_of_two_and_ten_and_their_neighbours)
 {
     for (uint32_t exponent = 0; exponent < 255; exponent++)
         for (int step = -3; step <= 3; step++)
@@ -472,9 +466,8 @@ START_TEST(test_number_write_round_trips_powers_of_two_and_ten_and_their_neighbo
             check_shortest(x);
         }
 }
-END_TEST
 
-START_TEST(test_number_write_round_trips_every_small_integer)
+TEST(number_write_round_trips_every_small_integer)
 {
     for (int i = -100000; i <= 100000; i++) {
         char text[SRV_NUMBER_MAX + 1], want[16];
@@ -483,9 +476,8 @@ START_TEST(test_number_write_round_trips_every_small_integer)
         ck_assert_str_eq(text, want);
     }
 }
-END_TEST
 
-START_TEST(test_number_write_is_shortest_closest_and_exact_for_random_floats)
+TEST(number_write_is_shortest_closest_and_exact_for_random_floats)
 {
     uint64_t state = 4;
     for (long i = 0; i < samples(2000000); i++) {
@@ -505,7 +497,6 @@ START_TEST(test_number_write_is_shortest_closest_and_exact_for_random_floats)
         }
     }
 }
-END_TEST
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
@@ -539,13 +530,13 @@ static void check_list(const char *text, size_t want_count, size_t want_stop)
     }
 }
 
-START_TEST(test_numbers_read_stops_before_what_is_no_number_with_a_comma)
+TEST(numbers_read_stops_before_what_is_no_number_with_a_comma)
 {
     static const char *const refused[] = {"",      "1",     "1e39,",       "-1e999,", "null,",
                                           "01,",   "-,",    "+1,",         "1.,",     ".5,",
                                           "1e,",   "1.x,",  "1.5.5,",      "1.5e,",   "0x1,",
                                           "00.5,", "1.5 ,", "1.2345678x,", "1.\xb1,", "1.,5"};
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+    for (size_t i = 0; i < COUNT(refused); i++)
         check_list(refused[i], 0, 0);
     check_list("1,", 1, 2);
     check_list("1,,", 1, 2);
@@ -553,9 +544,8 @@ START_TEST(test_numbers_read_stops_before_what_is_no_number_with_a_comma)
     check_list("1, \t\r\n2,]", 2, 8);
     check_list("1.5,1.12345678\xb0,", 1, 4);
 }
-END_TEST
 
-START_TEST(test_numbers_read_takes_no_more_than_it_may)
+TEST(numbers_read_takes_no_more_than_it_may)
 {
     const char *text = "1,2.5,3,4,", *at = text;
     float got[4] = {0, 0, 0, -1};
@@ -563,7 +553,6 @@ START_TEST(test_numbers_read_takes_no_more_than_it_may)
     ck_assert_int_eq(at - text, 8);
     ck_assert(got[0] == 1 && got[1] == 2.5f && got[2] == 3 && got[3] == -1);
 }
-END_TEST
 
 /* A random number in one of the forms that occur in requests. */
 static int random_text(char *out, size_t size, uint64_t *state)
@@ -594,7 +583,7 @@ static int random_text(char *out, size_t size, uint64_t *state)
     }
 }
 
-START_TEST(test_numbers_read_agrees_with_strtof_in_every_form)
+TEST(numbers_read_agrees_with_strtof_in_every_form)
 {
     uint64_t state = 5;
     for (int round = 0; round < 10000; round++) {
@@ -615,19 +604,17 @@ START_TEST(test_numbers_read_agrees_with_strtof_in_every_form)
         }
     }
 }
-END_TEST
 
-START_TEST(test_numbers_write_gives_null_for_what_is_not_finite)
+TEST(numbers_write_gives_null_for_what_is_not_finite)
 {
     static const float x[] = {INFINITY, 1, -INFINITY, -0.0f, NAN, 0, -2.5e-20f};
-    char text[sizeof x / sizeof x[0] * (SRV_NUMBER_MAX + 1) + 1];
-    text[srv_numbers_write(text, x, sizeof x / sizeof x[0])] = '\0';
+    char text[COUNT(x) * (SRV_NUMBER_MAX + 1) + 1];
+    text[srv_numbers_write(text, x, COUNT(x))] = '\0';
     ck_assert_str_eq(text, "null,1,null,-0.0,null,0,-2.5e-20,");
     ck_assert_uint_eq(srv_numbers_write(text, x, 0), 0);
 }
-END_TEST
 
-START_TEST(test_numbers_of_random_bits_round_trip_in_lists)
+TEST(numbers_of_random_bits_round_trip_in_lists)
 {
     uint64_t state = 6;
     for (long done = 0; done < samples(2000000); done += MANY) {
@@ -652,31 +639,5 @@ START_TEST(test_numbers_of_random_bits_round_trip_in_lists)
         }
     }
 }
-END_TEST
 
-Suite *suite_number(void)
-{
-    Suite *suite = suite_create("number");
-    TCase *read = suite_cases(suite, "read", NULL, NULL, 60);
-    TCase *write = suite_cases(suite, "write", NULL, NULL, 3600);
-    TCase *lists = suite_cases(suite, "lists", NULL, NULL, 3600);
-    tcase_add_test(read, test_number_table_holds_distances_of_floats_rounded_up);
-    tcase_add_test(read, test_number_read_rounds_edge_cases_as_strtof);
-    tcase_add_test(read, test_number_read_takes_numbers_of_a_thousand_digits);
-    tcase_add_test(read, test_number_read_decides_half_points_with_long_tails);
-    tcase_add_test(read, test_number_read_agrees_with_strtof_on_random_decimals);
-    tcase_add_test(read, test_number_read_stops_at_the_limit);
-    tcase_add_test(read, test_number_read_refuses_what_json_has_not);
-    tcase_add_test(read, test_number_read_leaves_what_follows);
-    tcase_add_test(read, test_number_read_double_agrees_with_strtod);
-    tcase_add_test(write, test_number_write_has_the_form_that_json_readers_take);
-    tcase_add_test(write, test_number_write_round_trips_powers_of_two_and_ten_and_their_neighbours);
-    tcase_add_test(write, test_number_write_round_trips_every_small_integer);
-    tcase_add_test(write, test_number_write_is_shortest_closest_and_exact_for_random_floats);
-    tcase_add_test(lists, test_numbers_read_stops_before_what_is_no_number_with_a_comma);
-    tcase_add_test(lists, test_numbers_read_takes_no_more_than_it_may);
-    tcase_add_test(lists, test_numbers_read_agrees_with_strtof_in_every_form);
-    tcase_add_test(lists, test_numbers_write_gives_null_for_what_is_not_finite);
-    tcase_add_test(lists, test_numbers_of_random_bits_round_trip_in_lists);
-    return suite;
-}
+SUITE(number)

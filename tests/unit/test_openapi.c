@@ -66,7 +66,9 @@ static void expect_schema(const struct srv_route *route, const char *column, con
                   route->path, name);
 }
 
-START_TEST(test_openapi_every_route_has_its_columns)
+CASE(openapi, setup, teardown, 0)
+
+TEST(openapi_every_route_has_its_columns)
 {
     for (size_t i = 0; i < srv_routes.count; i++) {
         const struct srv_route *route = &srv_routes.items[i];
@@ -79,18 +81,16 @@ START_TEST(test_openapi_every_route_has_its_columns)
         expect_schema(route, "error", srv_v2_is_path(route->path) ? "V2Error" : "Error");
     }
 }
-END_TEST
 
 /* A path that a proxy has put before attnd is before the document too. */
-START_TEST(test_openapi_server_is_where_the_document_is)
+TEST(openapi_server_is_where_the_document_is)
 {
     json_t *servers = json_object_get(document, "servers");
     ck_assert_uint_eq(json_array_size(servers), 1);
     ck_assert_str_eq(json_string_value(json_object_get(json_array_get(servers, 0), "url")), ".");
 }
-END_TEST
 
-START_TEST(test_openapi_every_route_is_an_operation_of_its_own)
+TEST(openapi_every_route_is_an_operation_of_its_own)
 {
     size_t operations = 0;
     const char *path, *method;
@@ -108,7 +108,6 @@ START_TEST(test_openapi_every_route_is_an_operation_of_its_own)
                           route->doc.id);
     }
 }
-END_TEST
 
 /* Fails where a word of the text, which may be NULL, is not among the names. */
 static void expect_words(const char *text, json_t *names, const char *path, const char *table)
@@ -119,7 +118,7 @@ static void expect_words(const char *text, json_t *names, const char *path, cons
                       table);
 }
 
-START_TEST(test_openapi_words_of_a_route_mean_something)
+TEST(openapi_words_of_a_route_mean_something)
 {
     json_t *all = json_object_get(json_object_get(document, "components"), "parameters");
     json_t *codes = json_object();
@@ -132,11 +131,10 @@ START_TEST(test_openapi_words_of_a_route_mean_something)
     }
     json_decref(codes);
 }
-END_TEST
 
 /* ---- Fields and errors ----------------------------------------------------------------------- */
 
-START_TEST(test_openapi_every_field_stands_in_the_bodies_that_may_hold_it)
+TEST(openapi_every_field_stands_in_the_bodies_that_may_hold_it)
 {
     static const struct {
         const char *name;
@@ -161,9 +159,8 @@ START_TEST(test_openapi_every_field_stands_in_the_bodies_that_may_hold_it)
         ck_assert_uint_eq(json_object_size(properties), count);
     }
 }
-END_TEST
 
-START_TEST(test_openapi_every_field_of_a_document_has_a_meaning)
+TEST(openapi_every_field_of_a_document_has_a_meaning)
 {
     for (size_t i = 0; i < srv_routes.count; i++) {
         const struct srv_document_table *table = srv_routes.items[i].fields;
@@ -172,21 +169,19 @@ START_TEST(test_openapi_every_field_of_a_document_has_a_meaning)
                           srv_routes.items[i].path, table->fields[j].name);
     }
 }
-END_TEST
 
 /* Which routes may reply it, the program that prints the document asks of each. */
-START_TEST(test_openapi_every_error_is_listed)
+TEST(openapi_every_error_is_listed)
 {
     json_t *codes = json_object_get(schema("ErrorCode"), "enum");
     ck_assert_uint_eq(json_array_size(codes), SRV_ERROR_COUNT - 1);
     for (enum srv_error_code code = 1; code < SRV_ERROR_COUNT; code++)
         ck_assert_str_eq(json_string_value(json_array_get(codes, code - 1)), srv_error_word(code));
 }
-END_TEST
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-START_TEST(test_openapi_delete_has_no_body_and_a_prefill_has_one)
+TEST(openapi_delete_has_no_body_and_a_prefill_has_one)
 {
     json_t *paths = json_object_get(document, "paths");
     json_t *end = json_object_get(json_object_get(paths, "/sessions/{id}"), "delete");
@@ -195,9 +190,8 @@ START_TEST(test_openapi_delete_has_no_body_and_a_prefill_has_one)
     ck_assert_ptr_null(json_object_get(end, "requestBody"));
     ck_assert_ptr_nonnull(json_object_get(attend, "requestBody"));
 }
-END_TEST
 
-START_TEST(test_openapi_bounds_have_a_value_or_an_option)
+TEST(openapi_bounds_have_a_value_or_an_option)
 {
     json_t *bounds = json_object_get(json_object_get(document, "info"), "x-bounds");
     size_t listed = 0;
@@ -217,10 +211,9 @@ START_TEST(test_openapi_bounds_have_a_value_or_an_option)
     ck_assert_uint_eq(json_object_size(bounds), listed);
     ck_assert_ptr_null(json_object_get(schema("StepRequestList"), "maxItems"));
 }
-END_TEST
 
 /* One text for all daemons: some have a key file. */
-START_TEST(test_openapi_a_key_is_one_way_and_none_is_another)
+TEST(openapi_a_key_is_one_way_and_none_is_another)
 {
     for (size_t i = 0; i < srv_routes.count; i++) {
         const struct srv_route *route = &srv_routes.items[i];
@@ -231,21 +224,5 @@ START_TEST(test_openapi_a_key_is_one_way_and_none_is_another)
             ck_assert_uint_eq(json_object_size(json_array_get(ways, count - 1)), 0);
     }
 }
-END_TEST
 
-Suite *suite_openapi(void)
-{
-    Suite *suite = suite_create("openapi");
-    TCase *tests = suite_cases(suite, "openapi", setup, teardown, 0);
-    tcase_add_test(tests, test_openapi_every_route_has_its_columns);
-    tcase_add_test(tests, test_openapi_server_is_where_the_document_is);
-    tcase_add_test(tests, test_openapi_every_route_is_an_operation_of_its_own);
-    tcase_add_test(tests, test_openapi_words_of_a_route_mean_something);
-    tcase_add_test(tests, test_openapi_every_field_stands_in_the_bodies_that_may_hold_it);
-    tcase_add_test(tests, test_openapi_every_field_of_a_document_has_a_meaning);
-    tcase_add_test(tests, test_openapi_every_error_is_listed);
-    tcase_add_test(tests, test_openapi_delete_has_no_body_and_a_prefill_has_one);
-    tcase_add_test(tests, test_openapi_bounds_have_a_value_or_an_option);
-    tcase_add_test(tests, test_openapi_a_key_is_one_way_and_none_is_another);
-    return suite;
-}
+SUITE(openapi)

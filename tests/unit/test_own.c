@@ -57,7 +57,9 @@ static void fingerprint_of(char out[17], struct attn_model *model)
 
 /* ---- Names, orientations, types -------------------------------------------------------------- */
 
-START_TEST(test_own_weights_under_any_name_are_the_same_layers)
+CASE(own, NULL, NULL, 60)
+
+TEST(own_weights_under_any_name_are_the_same_layers)
 {
     static const struct {
         const char *file, *config, *reference;
@@ -75,7 +77,7 @@ START_TEST(test_own_weights_under_any_name_are_the_same_layers)
          "qwen3", 2},
         {"phi_big_f2.npz", "{" PHI "}", "phi", 2},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const size_t first = 0;
         struct attn_model_options options = {.num_layers = 0};
         struct attn_model *own, *model;
@@ -93,7 +95,6 @@ START_TEST(test_own_weights_under_any_name_are_the_same_layers)
         ck_assert_msg(strcmp(got, want) == 0, "%s has other weights", cases[i].file);
     }
 }
-END_TEST
 
 /* What loading a model of W_q to W_o takes, by the sum that a start is refused by. */
 static size_t loading_bytes(const char *path)
@@ -109,12 +110,11 @@ static size_t loading_bytes(const char *path)
 }
 
 /* Of one array at a time: 24 x 32 numbers, and 32,768 that are read at a time. */
-START_TEST(test_memory_of_arrays_in_fortran_order_is_counted)
+TEST(memory_of_arrays_in_fortran_order_is_counted)
 {
     ck_assert_uint_eq(loading_bytes(OWN "qwen3_fortran.npz") - loading_bytes(OWN "qwen3_f8.npz"),
                       (24 * 32 + 32768) * sizeof(float));
 }
-END_TEST
 
 struct names {
     const char *items[256];
@@ -130,7 +130,7 @@ static bool add_name(void *context, const char *name)
 }
 
 /* A bit of the last number of each tensor of attention is turned, one tensor after another. */
-START_TEST(test_every_tensor_of_attention_shows_in_the_fingerprint)
+TEST_EACH(every_tensor_of_attention_shows_in_the_fingerprint, 5)
 {
     static const struct {
         const char *model, *part; /* of the names of attention's tensors */
@@ -176,10 +176,9 @@ START_TEST(test_every_tensor_of_attention_shows_in_the_fingerprint)
     free(bytes);
     free(config);
 }
-END_TEST
 
 /* A directory with config.json; and with another configuration in its place. */
-START_TEST(test_own_weights_in_a_directory_are_the_same_layers)
+TEST(own_weights_in_a_directory_are_the_same_layers)
 {
     static const char config[] = "{" QWEN3 ",\"num_hidden_layers\":2,\"transposed\":true}";
     struct attn_model *file, *directory;
@@ -201,14 +200,13 @@ START_TEST(test_own_weights_in_a_directory_are_the_same_layers)
     scratch_remove(path);
     free(bytes);
 }
-END_TEST
 
 #define TORCH "{\"model_type\":\"torch_multihead_attention\",\"embed_dim\":8,\"num_heads\":4"
 #define TORCH_OWN                                                                                 \
     "{\"model_type\":\"attention\",\"d_model\":8,\"n_heads\":4,\"bias\":true,\"is_causal\":true," \
     "\"num_key_value_heads\":2"
 
-START_TEST(test_torch_layer_takes_causality_rope_and_fewer_key_heads)
+TEST(torch_layer_takes_causality_rope_and_fewer_key_heads)
 {
     struct attn_model *torch, *own;
     char got[17], want[17];
@@ -230,9 +228,8 @@ START_TEST(test_torch_layer_takes_causality_rope_and_fewer_key_heads)
     ck_assert_int_eq(open_own(&torch, OWN "torch.npz", TORCH "}"), ATTN_SHAPE_MISMATCH);
     ck_assert_str_eq(error.param, "in_proj_weight");
 }
-END_TEST
 
-START_TEST(test_own_layer_of_values_narrower_than_keys_computes_and_keeps_sessions)
+TEST(own_layer_of_values_narrower_than_keys_computes_and_keeps_sessions)
 {
     static const char *const files[] = {OWN "small.npz", OWN "small_deflated.npz"};
     for (size_t i = 0; i < 2; i++) {
@@ -271,9 +268,8 @@ START_TEST(test_own_layer_of_values_narrower_than_keys_computes_and_keeps_sessio
         attn_engine_close(engine);
     }
 }
-END_TEST
 
-START_TEST(test_parameters_of_a_model_are_all_that_it_has_learned)
+TEST(parameters_of_a_model_are_all_that_it_has_learned)
 {
     struct attn_model_info info;
     struct attn_model *model;
@@ -292,11 +288,10 @@ START_TEST(test_parameters_of_a_model_are_all_that_it_has_learned)
     ck_assert_uint_eq(info.num_parameters, 2 * 24 * 32 + 2 * 24 * 16 + 2 * 8);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- What is refused ------------------------------------------------------------------------- */
 
-START_TEST(test_own_weights_that_do_not_fit_are_refused_with_a_remedy)
+TEST(own_weights_that_do_not_fit_are_refused_with_a_remedy)
 {
     static const struct {
         const char *file, *config;
@@ -320,7 +315,7 @@ START_TEST(test_own_weights_that_do_not_fit_are_refused_with_a_remedy)
         {"absent.npz", "{" SMALL "}", ATTN_NOT_FOUND, "path", "no such directory or file"},
         {"make.py", "{" SMALL "}", ATTN_MALFORMED, "make.py", "is text, not a safetensors file"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct attn_model *model;
         char path[128];
         snprintf(path, sizeof path, OWN "%s", cases[i].file);
@@ -333,7 +328,6 @@ START_TEST(test_own_weights_that_do_not_fit_are_refused_with_a_remedy)
         ck_assert_ptr_null(model);
     }
 }
-END_TEST
 
 /* ---- Files of NumPy -------------------------------------------------------------------------- */
 
@@ -357,7 +351,7 @@ static void load_bytes(char fingerprint[17], const char *bytes, size_t length)
 }
 
 /* The mark of an archive's end may stand in its comment, whose length the end record has. */
-START_TEST(test_npz_with_the_mark_of_its_end_in_a_comment_is_read)
+TEST(npz_with_the_mark_of_its_end_in_a_comment_is_read)
 {
     static const char comment[40] = "PK\5\6";
     size_t length;
@@ -371,10 +365,9 @@ START_TEST(test_npz_with_the_mark_of_its_end_in_a_comment_is_read)
     ck_assert_msg(strcmp(got, want) == 0, "%s", error.message);
     free(bytes);
 }
-END_TEST
 
 /* A changed bit makes the file unreadable or changes nothing: weights have a checksum. */
-START_TEST(test_npz_with_a_changed_bit_never_loads_other_weights)
+TEST(npz_with_a_changed_bit_never_loads_other_weights)
 {
     static const char *const files[] = {"small.npz", "small_deflated.npz"};
     for (size_t f = 0; f < 2; f++) {
@@ -395,9 +388,8 @@ START_TEST(test_npz_with_a_changed_bit_never_loads_other_weights)
         free(bytes);
     }
 }
-END_TEST
 
-START_TEST(test_npz_cut_off_anywhere_is_refused)
+TEST(npz_cut_off_anywhere_is_refused)
 {
     size_t length;
     char got[17], *bytes = scratch_read(&length, "tests/own", "small_deflated.npz");
@@ -407,7 +399,6 @@ START_TEST(test_npz_cut_off_anywhere_is_refused)
     }
     free(bytes);
 }
-END_TEST
 
 /* Replaces each `old` by as many bytes of `new`. */
 static void replace(char *bytes, size_t length, const char *old, const char *new)
@@ -421,7 +412,7 @@ static void replace(char *bytes, size_t length, const char *old, const char *new
 
 /* Arrays in Fortran's order are held while they are read: no number of one that failed, or that was
  * read to its end, is given for another. */
-START_TEST(test_npz_in_fortran_order_holds_one_array_at_a_time)
+TEST(npz_in_fortran_order_holds_one_array_at_a_time)
 {
     enum { COUNT = 24 * 32, OF_VALUES = 29600 };
     size_t length;
@@ -447,9 +438,8 @@ START_TEST(test_npz_in_fortran_order_holds_one_array_at_a_time)
     scratch_remove(path);
     free(bytes);
 }
-END_TEST
 
-START_TEST(test_npz_headers_that_are_not_understood_are_refused_by_array)
+TEST(npz_headers_that_are_not_understood_are_refused_by_array)
 {
     static const struct {
         const char *old, *new;
@@ -466,7 +456,7 @@ START_TEST(test_npz_headers_that_are_not_understood_are_refused_by_array)
         {"'shape'", "'descr'", "is not understood"},
         {"NUMPY", "NUMPZ", "has no header"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         size_t length;
         char got[17], *bytes = scratch_read(&length, "tests/own", "small.npz");
         replace(bytes, length, cases[i].old, cases[i].new);
@@ -477,10 +467,9 @@ START_TEST(test_npz_headers_that_are_not_understood_are_refused_by_array)
         free(bytes);
     }
 }
-END_TEST
 
 /* A file is an archive by its content, and this safetensors file begins as one does. */
-START_TEST(test_safetensors_whose_header_length_is_written_PK_is_read)
+TEST(safetensors_whose_header_length_is_written_PK_is_read)
 {
     enum { LENGTH = 'P' | 'K' << 8 };
     static const char tensors[] =
@@ -499,25 +488,5 @@ START_TEST(test_safetensors_whose_header_length_is_written_PK_is_read)
     attn_model_close(model);
     scratch_remove(directory);
 }
-END_TEST
 
-Suite *suite_own(void)
-{
-    Suite *suite = suite_create("own");
-    TCase *own = suite_cases(suite, "own", NULL, NULL, 60);
-    tcase_add_test(own, test_own_weights_under_any_name_are_the_same_layers);
-    tcase_add_loop_test(own, test_every_tensor_of_attention_shows_in_the_fingerprint, 0, 5);
-    tcase_add_test(own, test_memory_of_arrays_in_fortran_order_is_counted);
-    tcase_add_test(own, test_own_weights_in_a_directory_are_the_same_layers);
-    tcase_add_test(own, test_torch_layer_takes_causality_rope_and_fewer_key_heads);
-    tcase_add_test(own, test_own_layer_of_values_narrower_than_keys_computes_and_keeps_sessions);
-    tcase_add_test(own, test_parameters_of_a_model_are_all_that_it_has_learned);
-    tcase_add_test(own, test_own_weights_that_do_not_fit_are_refused_with_a_remedy);
-    tcase_add_test(own, test_npz_with_a_changed_bit_never_loads_other_weights);
-    tcase_add_test(own, test_npz_cut_off_anywhere_is_refused);
-    tcase_add_test(own, test_safetensors_whose_header_length_is_written_PK_is_read);
-    tcase_add_test(own, test_npz_with_the_mark_of_its_end_in_a_comment_is_read);
-    tcase_add_test(own, test_npz_in_fortran_order_holds_one_array_at_a_time);
-    tcase_add_test(own, test_npz_headers_that_are_not_understood_are_refused_by_array);
-    return suite;
-}
+SUITE(own)

@@ -12,6 +12,7 @@
 #include "basics/half_float.h"
 #include "machine/cpu.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle.h"
 #include "rng.h"
 #include "suites.h"
@@ -35,11 +36,7 @@ static struct attn_error error;
 static struct attn_model *open_model(enum attn_dtype dtype, enum attn_dtype kv_dtype)
 {
     const struct attn_model_options options = {.dtype = dtype, .kv_dtype = kv_dtype};
-    struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, LAYER, strlen(LAYER), &options, &error) == ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-    return model;
+    return opened_random(LAYER, &options);
 }
 
 static bool open_engine(struct attn_engine **out, unsigned level, unsigned threads)
@@ -168,8 +165,10 @@ static bool level_has_pairs(unsigned level)
 #endif
 }
 
+CASE(pairs, NULL, NULL, 120)
+
 /* Pairs are multiplied where neither dtype is finer than bf16, and nowhere else. */
-START_TEST(test_pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it)
+TEST_EACH(pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it, COMBINATIONS)
 {
     const enum attn_dtype dtype = dtypes[_i / 4], kv_dtype = kv_dtypes[_i % 4];
     const bool allowed = dtype != ATTN_F32 && (kv_dtype == ATTN_BF16 || kv_dtype == ATTN_INT8);
@@ -193,7 +192,6 @@ START_TEST(test_pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* Whether the first `tokens` rows of both have the same bits. */
 static bool same_rows(const struct results *a, const struct results *b, size_t tokens,
@@ -206,7 +204,7 @@ static bool same_rows(const struct results *a, const struct results *b, size_t t
     return same;
 }
 
-START_TEST(test_pairs_a_row_has_the_same_bits_whatever_is_computed_with_it)
+TEST_EACH(pairs_a_row_has_the_same_bits_whatever_is_computed_with_it, COMBINATIONS / 4)
 {
     const enum attn_dtype dtype = dtypes[_i];
     struct attn_model *model = open_model(dtype, ATTN_BF16);
@@ -233,15 +231,5 @@ START_TEST(test_pairs_a_row_has_the_same_bits_whatever_is_computed_with_it)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
-Suite *suite_pairs(void)
-{
-    Suite *suite = suite_create("pairs");
-    TCase *pairs = suite_cases(suite, "pairs", NULL, NULL, 120);
-    tcase_add_loop_test(pairs, test_pairs_keys_and_values_are_rounded_where_both_dtypes_allow_it, 0,
-                        COMBINATIONS);
-    tcase_add_loop_test(pairs, test_pairs_a_row_has_the_same_bits_whatever_is_computed_with_it, 0,
-                        COMBINATIONS / 4);
-    return suite;
-}
+SUITE(pairs)

@@ -76,7 +76,7 @@ static double difference(void)
     return most;
 }
 
-START_TEST(test_patches_rotate_by_the_grid_that_the_call_gives)
+TEST(patches_rotate_by_the_grid_that_the_call_gives)
 {
     open_model(DINOV3, NULL);
     ck_assert_int_eq(attend(y, 15, 2, 5), ATTN_OK);
@@ -86,9 +86,8 @@ START_TEST(test_patches_rotate_by_the_grid_that_the_call_gives)
     ck_assert_double_gt(difference(), 1e-3);
     close_model();
 }
-END_TEST
 
-START_TEST(test_patches_without_their_grid_or_of_another_number_are_refused)
+TEST(patches_without_their_grid_or_of_another_number_are_refused)
 {
     open_model(DINOV3, NULL);
     ck_assert_int_eq(attend(y, 15, 0, 0), ATTN_INVALID);
@@ -99,9 +98,8 @@ START_TEST(test_patches_without_their_grid_or_of_another_number_are_refused)
     ck_assert_int_eq(step(15), ATTN_UNSUPPORTED);
     close_model();
 }
-END_TEST
 
-START_TEST(test_patches_with_a_bias_have_one_resolution_and_no_steps)
+TEST(patches_with_a_bias_have_one_resolution_and_no_steps)
 {
     open_model(BEIT, NULL);
     ck_assert_int_eq(attend(y, 17, 0, 0), ATTN_OK);
@@ -110,9 +108,8 @@ START_TEST(test_patches_with_a_bias_have_one_resolution_and_no_steps)
     ck_assert_int_eq(step(17), ATTN_UNSUPPORTED);
     close_model();
 }
-END_TEST
 
-START_TEST(test_sequences_beyond_full_attention_are_refused)
+TEST(sequences_beyond_full_attention_are_refused)
 {
     open_model(BIG_BIRD, "{\"model_type\":\"big_bird\",\"hidden_size\":32,"
                          "\"num_attention_heads\":4,\"num_hidden_layers\":2,"
@@ -124,15 +121,5 @@ START_TEST(test_sequences_beyond_full_attention_are_refused)
     ck_assert_int_eq(step(15), ATTN_UNSUPPORTED);
     close_model();
 }
-END_TEST
 
-Suite *suite_patches(void)
-{
-    Suite *suite = suite_create("patches");
-    TCase *calls = suite_cases(suite, "calls", NULL, NULL, 0);
-    tcase_add_test(calls, test_patches_rotate_by_the_grid_that_the_call_gives);
-    tcase_add_test(calls, test_patches_without_their_grid_or_of_another_number_are_refused);
-    tcase_add_test(calls, test_patches_with_a_bias_have_one_resolution_and_no_steps);
-    tcase_add_test(calls, test_sequences_beyond_full_attention_are_refused);
-    return suite;
-}
+SUITE(patches)

@@ -12,6 +12,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "engine/rope.h"
+#include "opened.h"
 #include "property_draw.h"
 #include "suites.h"
 
@@ -35,8 +36,7 @@ static void teardown(void)
 {
     for (unsigned i = 0; i < ENGINES; i++)
         attn_engine_close(engines[i]);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
 }
 
 /* ---- Maps ---- */
@@ -270,9 +270,7 @@ static void check_case(unsigned seed)
     struct draw d = {.seed = 0};
     struct attn_model *model;
     draw_layer(&d, seed);
-    ck_assert_msg(attn_model_open_random(&model, d.json, strlen(d.json), NULL, &error) == ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(d.json, NULL);
     const struct attn_layer_spec *spec = attn_model_layer(model, d.layer);
     draw_call(&d, spec);
     const size_t keys = d.call.key_hidden_states ? d.call.keys : d.call.queries;
@@ -286,12 +284,13 @@ static void check_case(unsigned seed)
     draw_free(&d);
 }
 
-START_TEST(test_pooling_random_calls_and_steps_equal_the_definition_on_any_number_of_threads)
+CASE(pooling, setup, teardown, 600)
+
+TEST(pooling_random_calls_and_steps_equal_the_definition_on_any_number_of_threads)
 {
     for (unsigned seed = 1; seed <= CASES; seed++)
         check_case(seed);
 }
-END_TEST
 
 /* ---- Long maps ---- */
 
@@ -328,7 +327,7 @@ static struct long_call long_call(struct draw *d)
     };
 }
 
-START_TEST(test_pooling_of_many_units_equals_the_definition_on_any_number_of_threads)
+TEST_EACH(pooling_of_many_units_equals_the_definition_on_any_number_of_threads, 12)
 {
     static const struct attn_map_pooling pools[] = {
         {.rows = 1, .columns = 1},    {.rows = 1, .columns = 4096}, {.rows = 96, .columns = 96},
@@ -354,7 +353,6 @@ START_TEST(test_pooling_of_many_units_equals_the_definition_on_any_number_of_thr
     }
     draw_free(&d);
 }
-END_TEST
 
 /* A call that gives way at every pause, until it is stopped. */
 struct visits {
@@ -373,7 +371,7 @@ static bool visit(void *context)
     return ++visits->count != visits->stop_at;
 }
 
-START_TEST(test_pooling_gives_way_with_the_same_bits_and_can_be_stopped)
+TEST(pooling_gives_way_with_the_same_bits_and_can_be_stopped)
 {
     struct draw d = {.rng = rng_seeded(9)};
     struct long_call call = long_call(&d);
@@ -394,7 +392,6 @@ START_TEST(test_pooling_gives_way_with_the_same_bits_and_can_be_stopped)
     }
     draw_free(&d);
 }
-END_TEST
 
 /* Sums that are being cleared, from the first to the last: of 7 before the call. */
 struct clearing {
@@ -413,7 +410,7 @@ static bool look(void *context)
 }
 
 /* The memory may be new, and then takes 0.5 ns a byte to touch: 2^16 doubles are 0.25 ms. */
-START_TEST(test_pooling_gives_way_while_it_clears_its_sums)
+TEST(pooling_gives_way_while_it_clears_its_sums)
 {
     const struct attn_engine_options options = {.threads = 1};
     struct attn_engine *engine;
@@ -437,7 +434,6 @@ START_TEST(test_pooling_gives_way_while_it_clears_its_sums)
     attn_engine_close(engine);
     draw_free(&d);
 }
-END_TEST
 
 static bool count_ask(void *context)
 {
@@ -446,7 +442,7 @@ static bool count_ask(void *context)
 }
 
 /* The means of a unit, 2^20 cells of them, wait for the last head. */
-START_TEST(test_pooling_gives_way_at_every_row_of_a_mean)
+TEST(pooling_gives_way_at_every_row_of_a_mean)
 {
     struct draw d = {.rng = rng_seeded(11)};
     struct long_call call = long_call(&d);
@@ -469,9 +465,8 @@ START_TEST(test_pooling_gives_way_at_every_row_of_a_mean)
     ck_assert_uint_ge(asks[1], asks[0] + call.sizes.queries);
     draw_free(&d);
 }
-END_TEST
 
-START_TEST(test_pooling_takes_memory_of_the_pooled_map_and_its_units)
+TEST(pooling_takes_memory_of_the_pooled_map_and_its_units)
 {
     struct attn_outputs out = {.attention_weights = &(float){0}, .pool = {96, 96, 0, NULL}};
     const struct attn_map_sizes n = {1, 12, 12, 4096, 4096, 4096};
@@ -483,9 +478,8 @@ START_TEST(test_pooling_takes_memory_of_the_pooled_map_and_its_units)
     out.selection = (struct attn_selection){.rows = (size_t[]){4, 2, 9}, .num_rows = 3};
     ck_assert_uint_eq(attn_pool_sums(&out, &n), 12 * 3 * 96);
 }
-END_TEST
 
-START_TEST(test_pooling_refuses_what_has_no_meaning)
+TEST(pooling_refuses_what_has_no_meaning)
 {
     static const struct {
         size_t rows, columns;
@@ -509,7 +503,7 @@ START_TEST(test_pooling_refuses_what_has_no_meaning)
     struct draw d = {.rng = rng_seeded(1)};
     struct attn_core_args args = long_call(&d).args;
     args.queries = args.keys = 2;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         args.outputs = (struct attn_outputs){
             .attention_weights = map,
             .pool = {cases[i].rows, cases[i].columns, cases[i].type, cases[i].sums ? sums : NULL},
@@ -522,20 +516,5 @@ START_TEST(test_pooling_refuses_what_has_no_meaning)
     }
     draw_free(&d);
 }
-END_TEST
 
-Suite *suite_pooling(void)
-{
-    Suite *suite = suite_create("pooling");
-    TCase *tests = suite_cases(suite, "pooling", setup, teardown, 600);
-    tcase_add_test(
-        tests, test_pooling_random_calls_and_steps_equal_the_definition_on_any_number_of_threads);
-    tcase_add_loop_test(
-        tests, test_pooling_of_many_units_equals_the_definition_on_any_number_of_threads, 0, 12);
-    tcase_add_test(tests, test_pooling_gives_way_with_the_same_bits_and_can_be_stopped);
-    tcase_add_test(tests, test_pooling_gives_way_while_it_clears_its_sums);
-    tcase_add_test(tests, test_pooling_gives_way_at_every_row_of_a_mean);
-    tcase_add_test(tests, test_pooling_takes_memory_of_the_pooled_map_and_its_units);
-    tcase_add_test(tests, test_pooling_refuses_what_has_no_meaning);
-    return suite;
-}
+SUITE(pooling)

@@ -8,6 +8,7 @@
 #include "attn.h"
 #include "basics/mem.h"
 #include "machine/workspace.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -27,10 +28,7 @@ static void setup(void)
     static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":4,"
                                  "\"num_key_value_heads\":2,\"rope_theta\":10000,\"seed\":3}";
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
-    ck_assert_msg(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
 }
 
 static void teardown(void)
@@ -108,7 +106,9 @@ static void expect_same(const float *a, const float *b, size_t n)
         ck_assert_float_eq_tol(a[i], b[i], 1e-5f * fmaxf(1, fabsf(b[i])));
 }
 
-START_TEST(test_portions_give_what_each_sequence_gives_alone)
+CASE(sequences, setup, teardown, 0)
+
+TEST(portions_give_what_each_sequence_gives_alone)
 {
     struct rng rng = rng_seeded(17);
     float *x = rng_floats(&rng, BATCH * TOKENS * WIDTH, 1);
@@ -134,7 +134,6 @@ START_TEST(test_portions_give_what_each_sequence_gives_alone)
     free(x);
     free(padding);
 }
-END_TEST
 
 /* ---- Memory ---- */
 
@@ -148,7 +147,9 @@ static unsigned char *take(struct attn_workspace *workspace, unsigned char value
     return memset(piece, value, PIECE);
 }
 
-START_TEST(test_portions_return_their_memory)
+CASE(memory, NULL, NULL, 0)
+
+TEST(portions_return_their_memory)
 {
     struct attn_workspace workspace = {.limit = 6 * PIECE};
     const unsigned char *before = take(&workspace, 1);
@@ -165,10 +166,9 @@ START_TEST(test_portions_return_their_memory)
     attn_workspace_fini(&workspace);
     ck_assert_uint_eq(workspace.bytes, 0);
 }
-END_TEST
 
 /* Both pieces are in the first chunk, which stays. */
-START_TEST(test_portions_return_to_where_they_began)
+TEST(portions_return_to_where_they_began)
 {
     struct attn_workspace workspace = {0};
     (void)attn_workspace_alloc(&workspace, 100, 1);
@@ -178,15 +178,5 @@ START_TEST(test_portions_return_to_where_they_began)
     ck_assert_ptr_eq(attn_workspace_alloc(&workspace, 1000, 1), piece);
     attn_workspace_fini(&workspace);
 }
-END_TEST
 
-Suite *suite_portions(void)
-{
-    Suite *suite = suite_create("portions");
-    TCase *sequences = suite_cases(suite, "sequences", setup, teardown, 0);
-    tcase_add_test(sequences, test_portions_give_what_each_sequence_gives_alone);
-    TCase *memory = suite_cases(suite, "memory", NULL, NULL, 0);
-    tcase_add_test(memory, test_portions_return_their_memory);
-    tcase_add_test(memory, test_portions_return_to_where_they_began);
-    return suite;
-}
+SUITE(portions)

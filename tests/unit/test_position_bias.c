@@ -48,7 +48,7 @@ static float bias_at(const struct attn_position_bias *bias, size_t h, int64_t qu
 
 /* ---- ALiBi ---- */
 
-START_TEST(test_position_bias_alibi_slopes_of_a_power_of_two_are_its_roots)
+TEST(position_bias_alibi_slopes_of_a_power_of_two_are_its_roots)
 {
     struct attn_layer_spec spec = alibi_of(8, 1, false);
     struct attn_position_bias bias = make(&spec, NULL);
@@ -56,9 +56,8 @@ START_TEST(test_position_bias_alibi_slopes_of_a_power_of_two_are_its_roots)
         ck_assert_float_eq(bias_at(&bias, (size_t)h, 5, 2), -3 * ldexpf(1, -(h + 1)));
     attn_position_bias_fini(&bias);
 }
-END_TEST
 
-START_TEST(test_position_bias_alibi_slopes_beyond_a_power_of_two_come_from_the_next)
+TEST(position_bias_alibi_slopes_beyond_a_power_of_two_come_from_the_next)
 {
     static const float expected[] = {
         0x1p-1f, 0x1p-2f, 0x1p-3f,        0x1p-4f,        0x1p-5f,        0x1p-6f,
@@ -75,19 +74,17 @@ START_TEST(test_position_bias_alibi_slopes_beyond_a_power_of_two_come_from_the_n
         ck_assert_float_eq(bias_at(&bias, h, 0, 1), three[h]);
     attn_position_bias_fini(&bias);
 }
-END_TEST
 
-START_TEST(test_position_bias_alibi_scale_multiplies_the_slopes)
+TEST(position_bias_alibi_scale_multiplies_the_slopes)
 {
     struct attn_layer_spec spec = alibi_of(4, 0.125, false);
     struct attn_position_bias bias = make(&spec, NULL);
     ck_assert_float_eq(bias_at(&bias, 0, 100, 0), -100 * 0.25f * 0.125f);
     attn_position_bias_fini(&bias);
 }
-END_TEST
 
 /* Head 8 of 12 has slope 0.70703125 in bfloat16; PyTorch gave the products with key positions. */
-START_TEST(test_position_bias_alibi_in_bfloat16_rounds_slope_position_and_product)
+TEST(position_bias_alibi_in_bfloat16_rounds_slope_position_and_product)
 {
     static const int64_t keys[] = {0, 1, 3, 7, 100, 255, 256, 257, 258, 259, 300, 777, 4097};
     static const float expected[] = {0,   0.70703125f, 2.125f, 4.9375f, 70.5f, 180, 181,
@@ -101,11 +98,10 @@ START_TEST(test_position_bias_alibi_in_bfloat16_rounds_slope_position_and_produc
     ck_assert_float_eq(bias_at(&bias, 8, 7, 3), 0.5f * (2.125f - 4.9375f));
     attn_position_bias_fini(&bias);
 }
-END_TEST
 
 /* ---- T5 ---- */
 
-START_TEST(test_position_bias_buckets_are_those_of_hugging_face)
+TEST(position_bias_buckets_are_those_of_hugging_face)
 {
     static const int64_t distances[] = {-300, -129, -127, -100, -60, -33, -20, -16, -13, -12,
                                         -9,   -8,   -7,   -5,   -4,  -3,  -2,  -1,  0,   1,
@@ -132,7 +128,7 @@ START_TEST(test_position_bias_buckets_are_those_of_hugging_face)
         {32, 256, true, {15, 14, 14, 13, 12, 11, 10, 9,  9,  8,  8,  8,  7,  5,  4,
                          3,  2,  1,  0,  17, 18, 19, 20, 23, 24, 24, 25, 27, 29, 31}},
     };
-    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+    for (size_t c = 0; c < COUNT(cases); c++) {
         struct attn_position_bias_spec spec = {.buckets = cases[c].buckets,
                                                .max_distance = cases[c].max_distance,
                                                .bidirectional = cases[c].bidirectional};
@@ -140,7 +136,6 @@ START_TEST(test_position_bias_buckets_are_those_of_hugging_face)
             ck_assert_uint_eq(attn_t5_bucket(&spec, distances[i]), cases[c].expected[i]);
     }
 }
-END_TEST
 
 /* Fills the table so that each number tells its head and bucket. */
 static void fill(float *weights, size_t buckets, size_t heads)
@@ -150,7 +145,7 @@ static void fill(float *weights, size_t buckets, size_t heads)
             weights[b * heads + h] = (float)(1000 * h + b);
 }
 
-START_TEST(test_position_bias_t5_adds_the_number_of_head_and_bucket_at_any_distance)
+TEST(position_bias_t5_adds_the_number_of_head_and_bucket_at_any_distance)
 {
     for (int bidirectional = 0; bidirectional < 2; bidirectional++) {
         struct attn_layer_spec spec = t5_of(3, 16, 64, bidirectional);
@@ -166,12 +161,11 @@ START_TEST(test_position_bias_t5_adds_the_number_of_head_and_bucket_at_any_dista
         attn_position_bias_fini(&bias);
     }
 }
-END_TEST
 
 /* ---- Both ---- */
 
 /* 150 keys are more than one run of the implementation. */
-START_TEST(test_position_bias_of_counted_keys_is_that_of_the_same_keys_listed)
+TEST(position_bias_of_counted_keys_is_that_of_the_same_keys_listed)
 {
     float weights[8 * 2];
     fill(weights, 8, 2);
@@ -193,9 +187,8 @@ START_TEST(test_position_bias_of_counted_keys_is_that_of_the_same_keys_listed)
         attn_position_bias_fini(&bias);
     }
 }
-END_TEST
 
-START_TEST(test_position_bias_leaves_infinity_and_keeps_finite_sums_finite)
+TEST(position_bias_leaves_infinity_and_keeps_finite_sums_finite)
 {
     float weights[8];
     for (size_t i = 0; i < 8; i++)
@@ -212,16 +205,14 @@ START_TEST(test_position_bias_leaves_infinity_and_keeps_finite_sums_finite)
         attn_position_bias_fini(&bias);
     }
 }
-END_TEST
 
-START_TEST(test_position_bias_of_none_adds_nothing)
+TEST(position_bias_of_none_adds_nothing)
 {
     struct attn_layer_spec spec = {.num_heads = 2};
     struct attn_position_bias bias = make(&spec, NULL);
     ck_assert_float_eq(bias_at(&bias, 1, 9, 3), 0);
     attn_position_bias_fini(&bias);
 }
-END_TEST
 
 static void require_refused(struct attn_layer_spec spec, const float *weights, const char *param,
                             const char *message)
@@ -238,7 +229,7 @@ static void require_refused(struct attn_layer_spec spec, const float *weights, c
     attn_position_bias_fini(&bias);
 }
 
-START_TEST(test_position_bias_refuses_specifications_out_of_bounds)
+TEST(position_bias_refuses_specifications_out_of_bounds)
 {
     static const char buckets[] = "relative_attention_num_buckets";
     static const char distance[] = "relative_attention_max_distance";
@@ -256,7 +247,6 @@ START_TEST(test_position_bias_refuses_specifications_out_of_bounds)
                     "holds 2e+15 at element 3");
     require_refused(unknown, NULL, "position_bias", "no position bias 99");
 }
-END_TEST
 
 /* ---- Disentangled --------------------------------------------------------------------------- */
 
@@ -269,7 +259,7 @@ END_TEST
                           .content_to_position = true},                                    \
     }
 
-START_TEST(test_disentangled_distances_share_rows_beyond_half_of_the_buckets)
+TEST(disentangled_distances_share_rows_beyond_half_of_the_buckets)
 {
     /* Of DeBERTa v3: 256 buckets, distances up to 512; rows from the published definition. */
     static const struct {
@@ -285,7 +275,7 @@ START_TEST(test_disentangled_distances_share_rows_beyond_half_of_the_buckets)
     struct attn_error error;
     ck_assert_ptr_nonnull(table);
     ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OK);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t i = 0; i < COUNT(rows); i++)
         ck_assert_uint_eq(attn_relative_row(&layer.relative, rows[i].distance), rows[i].row);
     attn_relative_fini(&layer.relative);
     layer.spec = (struct attn_layer_spec)DISENTANGLED(0, 5);
@@ -297,9 +287,8 @@ START_TEST(test_disentangled_distances_share_rows_beyond_half_of_the_buckets)
     attn_relative_fini(&layer.relative);
     free(table);
 }
-END_TEST
 
-START_TEST(test_disentangled_refuses_specifications_without_a_meaning)
+TEST(disentangled_refuses_specifications_without_a_meaning)
 {
     struct attn_error error;
     struct attn_layer_spec grouped = DISENTANGLED(8, 32), cross = DISENTANGLED(8, 32);
@@ -312,12 +301,11 @@ START_TEST(test_disentangled_refuses_specifications_without_a_meaning)
     ck_assert_int_eq(attn_relative_check(&grouped, &error), ATTN_UNSUPPORTED);
     cross.is_cross = true;
     ck_assert_int_eq(attn_relative_check(&cross, &error), ATTN_UNSUPPORTED);
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+    for (size_t i = 0; i < COUNT(refused); i++)
         ck_assert_int_eq(attn_relative_check(&refused[i], &error), ATTN_OUT_OF_RANGE);
 }
-END_TEST
 
-START_TEST(test_relative_keys_of_far_distances_are_those_of_the_ends)
+TEST(relative_keys_of_far_distances_are_those_of_the_ends)
 {
     float table[6 * 4];
     struct attn_layer layer = {.spec = DISENTANGLED(0, 0), .bias_table = table};
@@ -355,27 +343,5 @@ START_TEST(test_relative_keys_of_far_distances_are_those_of_the_ends)
     ck_assert_int_eq(attn_relative_check(&layer.spec, &error), ATTN_UNSUPPORTED);
     ck_assert_str_eq(error.param, "position_embeddings_type");
 }
-END_TEST
 
-Suite *suite_position_bias(void)
-{
-    Suite *suite = suite_create("position_bias");
-    TCase *disentangled = suite_cases(suite, "disentangled", NULL, NULL, 0);
-    tcase_add_test(disentangled, test_disentangled_distances_share_rows_beyond_half_of_the_buckets);
-    tcase_add_test(disentangled, test_disentangled_refuses_specifications_without_a_meaning);
-    tcase_add_test(disentangled, test_relative_keys_of_far_distances_are_those_of_the_ends);
-    TCase *alibi = suite_cases(suite, "alibi", NULL, NULL, 0);
-    TCase *t5 = suite_cases(suite, "t5", NULL, NULL, 0);
-    TCase *both = suite_cases(suite, "both", NULL, NULL, 0);
-    tcase_add_test(alibi, test_position_bias_alibi_slopes_of_a_power_of_two_are_its_roots);
-    tcase_add_test(alibi, test_position_bias_alibi_slopes_beyond_a_power_of_two_come_from_the_next);
-    tcase_add_test(alibi, test_position_bias_alibi_scale_multiplies_the_slopes);
-    tcase_add_test(alibi, test_position_bias_alibi_in_bfloat16_rounds_slope_position_and_product);
-    tcase_add_test(t5, test_position_bias_buckets_are_those_of_hugging_face);
-    tcase_add_test(t5, test_position_bias_t5_adds_the_number_of_head_and_bucket_at_any_distance);
-    tcase_add_test(both, test_position_bias_of_counted_keys_is_that_of_the_same_keys_listed);
-    tcase_add_test(both, test_position_bias_leaves_infinity_and_keeps_finite_sums_finite);
-    tcase_add_test(both, test_position_bias_of_none_adds_nothing);
-    tcase_add_test(both, test_position_bias_refuses_specifications_out_of_bounds);
-    return suite;
-}
+SUITE(position_bias)

@@ -87,7 +87,7 @@ static long count_near(size_t i, size_t at)
     return count_instructions(digest);
 }
 
-START_TEST(test_comparing_keys_takes_the_same_instructions_wherever_they_differ)
+TEST(comparing_keys_takes_the_same_instructions_wherever_they_differ)
 {
     make_keys();
     long first = count_near(0, 0);
@@ -96,9 +96,8 @@ START_TEST(test_comparing_keys_takes_the_same_instructions_wherever_they_differ)
         ck_assert_int_eq(count_near(0, at), first);
     ck_assert_int_eq(count_near(KEYS - 1, SRV_KEY_DIGEST - 1), first);
 }
-END_TEST
 
-START_TEST(test_comparing_keys_takes_the_same_instructions_whichever_key_it_is)
+TEST(comparing_keys_takes_the_same_instructions_whichever_key_it_is)
 {
     make_keys();
     long first = count_near(0, SRV_KEY_DIGEST), none = count_near(0, 0);
@@ -106,7 +105,6 @@ START_TEST(test_comparing_keys_takes_the_same_instructions_whichever_key_it_is)
     ck_assert_int_eq(count_near(KEYS - 1, SRV_KEY_DIGEST), first);
     ck_assert_int_le(labs(none - first), TELLING);
 }
-END_TEST
 
 /* ---- What cannot be foreseen ----------------------------------------------------------------- */
 
@@ -160,7 +158,9 @@ static void free_list(struct srv_session *list[], size_t count)
     free(list);
 }
 
-START_TEST(test_every_place_of_an_id_that_is_made_takes_many_values)
+CASE(sessions, open_model, close_model, 0)
+
+TEST(every_place_of_an_id_that_is_made_takes_many_values)
 {
     struct srv_sessions *sessions = open_table(false);
     struct srv_session **list;
@@ -181,9 +181,8 @@ START_TEST(test_every_place_of_an_id_that_is_made_takes_many_values)
     free_list(list, count);
     srv_sessions_close(sessions);
 }
-END_TEST
 
-START_TEST(test_epochs_of_two_runs_have_nothing_in_common)
+TEST(epochs_of_two_runs_have_nothing_in_common)
 {
     struct srv_sessions *tables[2] = {open_table(true), open_table(true)};
     for (unsigned i = 0; i < MADE; i++) {
@@ -199,11 +198,10 @@ START_TEST(test_epochs_of_two_runs_have_nothing_in_common)
     srv_sessions_close(tables[0]);
     srv_sessions_close(tables[1]);
 }
-END_TEST
 
 /* The order of a table's buckets is that of the hashes of the ids.  Of a hash that is the same in
  * each run anybody can compute ids that all fall into one bucket. */
-START_TEST(test_ids_fall_into_other_buckets_in_each_run)
+TEST(ids_fall_into_other_buckets_in_each_run)
 {
     struct srv_sessions *tables[2] = {open_table(true), open_table(true)};
     struct srv_session **lists[2];
@@ -218,10 +216,9 @@ START_TEST(test_ids_fall_into_other_buckets_in_each_run)
         srv_sessions_close(tables[i]);
     }
 }
-END_TEST
 
 /* Both are made before either is listed, as by two requests at once. */
-START_TEST(test_of_two_sessions_of_one_id_the_first_that_is_listed_stays)
+TEST(of_two_sessions_of_one_id_the_first_that_is_listed_stays)
 {
     struct srv_sessions *sessions = open_table(true);
     const struct srv_session_options options = {.id = "one"};
@@ -239,7 +236,6 @@ START_TEST(test_of_two_sessions_of_one_id_the_first_that_is_listed_stays)
         srv_session_put(made[i]);
     srv_sessions_close(sessions);
 }
-END_TEST
 
 /* ---- The sandbox ----------------------------------------------------------------------------- */
 
@@ -291,9 +287,11 @@ static bool reloads_by_reading_alone(void)
 
 static bool (*const attempts[])(void) = {makes_no_code_of_memory, signals_itself_alone,
                                          reloads_by_reading_alone};
-#define ATTEMPTS (int)(sizeof attempts / sizeof attempts[0])
+#define ATTEMPTS (int)COUNT(attempts)
 
-START_TEST(test_sandbox_refuses_code_signals_and_writing_when_files_are_reloaded)
+CASE(sandbox, make_directory, remove_directory, 0)
+
+TEST_EACH(sandbox_refuses_code_signals_and_writing_when_files_are_reloaded, ATTEMPTS)
 {
     int status;
     pid_t child = fork();
@@ -302,22 +300,5 @@ START_TEST(test_sandbox_refuses_code_signals_and_writing_when_files_are_reloaded
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "attempt %d: %d", _i, status);
 }
-END_TEST
 
-Suite *suite_promises(void)
-{
-    Suite *suite = suite_create("promises");
-    TCase *comparing = suite_cases(suite, "comparing", NULL, NULL, 0);
-    TCase *sessions = suite_cases(suite, "sessions", open_model, close_model, 0);
-    tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_wherever_they_differ);
-    tcase_add_test(comparing, test_comparing_keys_takes_the_same_instructions_whichever_key_it_is);
-    tcase_add_test(sessions, test_every_place_of_an_id_that_is_made_takes_many_values);
-    tcase_add_test(sessions, test_epochs_of_two_runs_have_nothing_in_common);
-    tcase_add_test(sessions, test_ids_fall_into_other_buckets_in_each_run);
-    tcase_add_test(sessions, test_of_two_sessions_of_one_id_the_first_that_is_listed_stays);
-    TCase *sandbox = suite_cases(suite, "sandbox", make_directory, remove_directory, 0);
-    tcase_add_loop_test(sandbox,
-                        test_sandbox_refuses_code_signals_and_writing_when_files_are_reloaded, 0,
-                        ATTEMPTS);
-    return suite;
-}
+SUITE(promises)

@@ -15,11 +15,12 @@
 #include "attn_state.h"
 #include "forgotten.h"
 #include "models/model.h"
+#include "opened.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"
 
-#define COUNT 2000
+#define LAYERS 2000
 #define TOLERANCE 1e-4
 #define SPARE 8 /* tokens of a cache beyond the sequence */
 
@@ -45,7 +46,7 @@ static double worst; /* the largest error of all cases */
 static void setup(void)
 {
     struct attn_error error;
-    for (unsigned i = 0; i < sizeof engines / sizeof engines[0]; i++) {
+    for (unsigned i = 0; i < COUNT(engines); i++) {
         const struct attn_engine_options options = {
             .threads = 1 + i % 2,
             .level = 1 + i / 4,
@@ -60,8 +61,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     while (num_engines > 0)
         attn_engine_close(engines[--num_engines]);
 }
@@ -215,7 +215,7 @@ static void expect_stats(const struct subject *s, const struct attn_head_stats *
                                w->first,   w->local,         w->largest};
         expect(s, g->rows == w->rows, "head_stats", "another number of rows");
         expect_rows(s, "head_stats (entropy, distance, self, previous, first, local, largest)",
-                    have, need, sizeof have / sizeof have[0], 1);
+                    have, need, COUNT(have), 1);
     }
 }
 
@@ -237,7 +237,7 @@ static void expect_all(const struct subject *s, const struct sizes *n,
         {"average", got->average_weights, want->average, n->pairs, n->columns},
         {"output", got->output, want->output, n->pairs, spec->hidden_size},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    for (size_t i = 0; i < COUNT(parts); i++)
         if (parts[i].got)
             expect_rows(s, parts[i].name, parts[i].got, parts[i].want, parts[i].rows,
                         parts[i].width);
@@ -646,24 +646,17 @@ static unsigned from_environment(const char *name, unsigned otherwise)
     return text ? (unsigned)strtoul(text, NULL, 10) : otherwise;
 }
 
-START_TEST(test_property_random_layers_equal_the_oracle_whole_in_steps_and_as_trees)
+CASE(layers, setup, teardown, 900)
+
+TEST(property_random_layers_equal_the_oracle_whole_in_steps_and_as_trees)
 {
     unsigned first = from_environment("PROPERTY_SEED", 1);
-    unsigned count = from_environment("PROPERTY_COUNT", COUNT);
+    unsigned count = from_environment("PROPERTY_COUNT", LAYERS);
     for (unsigned i = 0; i < count; i++)
         check_case(first + i);
     ck_assert_uint_gt(count, 0);
     printf("property: %u specifications hold, largest error %.2g of %g allowed\n", count, worst,
            TOLERANCE);
 }
-END_TEST
 
-Suite *suite_property(void)
-{
-    Suite *suite = suite_create("property");
-    TCase *layers =
-        suite_cases(suite, "layers", setup, teardown, 900); /* a sanitizer may take so long */
-    tcase_add_test(layers,
-                   test_property_random_layers_equal_the_oracle_whole_in_steps_and_as_trees);
-    return suite;
-}
+SUITE(property)

@@ -42,7 +42,7 @@ static struct attn_model *open_form(const char *folder, const char *form)
     return model;
 }
 
-START_TEST(test_stored_forms_have_the_fingerprint_of_their_numbers)
+TEST(stored_forms_have_the_fingerprint_of_their_numbers)
 {
     static const char *const forms[] = {"stored", "plain"};
     char names[32][64];
@@ -63,7 +63,6 @@ START_TEST(test_stored_forms_have_the_fingerprint_of_their_numbers)
                       names[i], fingerprints[0], fingerprints[1]);
     }
 }
-END_TEST
 
 /* The tensors of the only layer of a folder's stored form. */
 static struct attn_checkpoint *bind(struct attn_bindings *out, struct attn_config *config,
@@ -89,7 +88,7 @@ static struct attn_checkpoint *bind(struct attn_bindings *out, struct attn_confi
     return checkpoint;
 }
 
-START_TEST(test_any_range_is_that_of_the_whole)
+TEST(any_range_is_that_of_the_whole)
 {
     static float whole[MOST_NUMBERS], part[MOST_NUMBERS];
     char names[32][64];
@@ -112,10 +111,9 @@ START_TEST(test_any_range_is_that_of_the_whole)
         attn_checkpoint_close(checkpoint);
     }
 }
-END_TEST
 
 /* What threads decode in is counted beside the layer and the headers. */
-START_TEST(test_memory_of_loading_counts_the_decoders)
+TEST(memory_of_loading_counts_the_decoders)
 {
     struct attn_model_memory stored, plain;
     struct attn_model *model = open_form("awq_upper_case", "stored");
@@ -127,14 +125,5 @@ START_TEST(test_memory_of_loading_counts_the_decoders)
     /* codes of 32 rows, and three numbers for each of two groups of each row */
     ck_assert_uint_gt(stored.loading_bytes, plain.loading_bytes + 32 * 32 / 2 + 3 * 32 * 2 * 4);
 }
-END_TEST
 
-Suite *suite_quantized(void)
-{
-    Suite *suite = suite_create("quantized");
-    TCase *tests = suite_cases(suite, "quantized", NULL, NULL, 0);
-    tcase_add_test(tests, test_stored_forms_have_the_fingerprint_of_their_numbers);
-    tcase_add_test(tests, test_any_range_is_that_of_the_whole);
-    tcase_add_test(tests, test_memory_of_loading_counts_the_decoders);
-    return suite;
-}
+SUITE(quantized)

@@ -11,6 +11,7 @@
 
 #include "attn_state.h"
 #include "bytes_source.h"
+#include "opened.h"
 #include "rng.h"
 #include "store/journal.h"
 #include "store/marks.h"
@@ -36,16 +37,13 @@ static void open_model(enum attn_dtype kv_dtype)
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, config, sizeof config - 1, &options, &error),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, &options);
 }
 
 static void close_model(void)
 {
     attn_model_close(model);
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_engine_close(engine);
 }
 
@@ -89,7 +87,7 @@ static struct attn_step step_of(struct attn_cache *cache, const float *rows, siz
                               .commit = true};
 }
 
-START_TEST(test_recorded_rows_make_the_same_cache_again_bit_for_bit)
+TEST_EACH(recorded_rows_make_the_same_cache_again_bit_for_bit, 4)
 {
     open_model((enum attn_dtype)_i);
     struct rng r = rng_seeded(3);
@@ -112,9 +110,8 @@ START_TEST(test_recorded_rows_make_the_same_cache_again_bit_for_bit)
     attn_cache_free(second);
     close_model();
 }
-END_TEST
 
-START_TEST(test_refused_steps_fail_and_leave_no_trace_while_others_succeed)
+TEST(refused_steps_fail_and_leave_no_trace_while_others_succeed)
 {
     open_model(ATTN_F32);
     struct rng r = rng_seeded(3);
@@ -148,7 +145,6 @@ START_TEST(test_refused_steps_fail_and_leave_no_trace_while_others_succeed)
     free(rows);
     close_model();
 }
-END_TEST
 
 /* ---- Journals -------------------------------------------------------------------------------- */
 
@@ -208,49 +204,6 @@ static void check_payload(uint64_t i)
     ck_assert_float_eq(end, 0);
 }
 
-START_TEST(test_journal_gives_back_the_records_that_were_added)
-{
-    for (uint64_t i = 1; i <= RECORDS; i++) {
-        add(i, i == 3 ? LARGE : 5);
-        if (i % 2 == 0)
-            ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
-    }
-    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    open_file(_i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW); /* a record fits neither */
-    ck_assert(!reader.head_damaged);
-    for (uint64_t i = 1; i <= RECORDS; i++) {
-        expect(SRV_READ_RECORD);
-        ck_assert_uint_eq(record.head.epoch, i);
-        ck_assert_uint_eq(record.head.sequence, i);
-        ck_assert_uint_eq(record.head.synced, i % 2 == 1 ? i : i - 1);
-        ck_assert_uint_eq(record.head.last, i % 2 == 0 || i == RECORDS);
-        ck_assert_uint_eq(record.head.length, 8 + 4 * (i == 3 ? LARGE : 5));
-        check_payload(i);
-    }
-    expect(SRV_READ_END);
-}
-END_TEST
-
-START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place)
-{
-    add(1, 5);
-    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    add(2, LARGE);
-    add(3, 5);
-    journal.error = ENOSPC;
-    ck_assert_int_eq(srv_journal_flush(&journal, false), ENOSPC);
-    ck_assert(!journal.broken);
-    add(4, 5);
-    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    open_file(SRV_FILE_READER_WINDOW);
-    expect(SRV_READ_RECORD);
-    expect(SRV_READ_RECORD);
-    ck_assert_uint_eq(record.head.epoch, 4);
-    ck_assert_uint_eq(record.head.previous, 1);
-    expect(SRV_READ_END);
-}
-END_TEST
-
 static void flip(size_t at)
 {
     unsigned char byte;
@@ -272,68 +225,7 @@ static void damage_journal(size_t synced, size_t damaged)
     flip(SRV_JOURNAL_HEAD + (damaged - 1) * each + 80);
 }
 
-START_TEST(test_damage_in_what_was_flushed_is_a_gap)
-{
-    damage_journal(2, 2);
-    open_file(SRV_FILE_READER_WINDOW);
-    expect(SRV_READ_RECORD);
-    expect(SRV_READ_GAP);
-    ck_assert_uint_eq(reader.missing, 1);
-    ck_assert_uint_eq(record.head.previous, 2); /* the session of the missing record */
-    expect(SRV_READ_RECORD);
-    ck_assert_uint_eq(record.head.epoch, 3);
-}
-END_TEST
-
-/* Where the third of four flushed records stood the first one stands, as after a write that went to
- * another place. */
-START_TEST(test_older_record_in_place_of_another_is_a_gap)
-{
-    const size_t each = SRV_RECORD_HEAD + 28;
-    unsigned char older[SRV_RECORD_HEAD + 28];
-    for (uint64_t i = 1; i <= 4; i++) {
-        add(i, 5);
-        ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
-    }
-    ck_assert_int_eq(pread(journal.fd, older, each, SRV_JOURNAL_HEAD), (ssize_t)each);
-    ck_assert_int_eq(pwrite(journal.fd, older, each, (off_t)(SRV_JOURNAL_HEAD + 2 * each)),
-                     (ssize_t)each);
-    open_file(SRV_FILE_READER_WINDOW);
-    for (size_t i = 1; i <= 2; i++)
-        expect(SRV_READ_RECORD);
-    expect(SRV_READ_GAP);
-    ck_assert_uint_eq(reader.missing, 1);
-    expect(SRV_READ_RECORD);
-    ck_assert_uint_eq(record.head.epoch, 4);
-    expect(SRV_READ_END);
-}
-END_TEST
-
 static uint64_t say_synced(void *context) { return *(const uint64_t *)context; }
-
-/* Damage in what nobody had flushed ends the journal.  Sound records after it are reported unless
- * they are of the same write; and where a later journal says that this one was flushed to its end,
- * the damage is a gap. */
-START_TEST(test_damage_in_what_was_not_flushed_ends_the_journal)
-{
-    static const struct {
-        size_t synced, damaged, dropped;
-        uint64_t later;
-        enum srv_reading reading;
-    } cases[] = {{2, 3, 0, 0, SRV_READ_TORN}, {1, 2, 2, 0, SRV_READ_TORN},
-                 {0, 2, 2, 0, SRV_READ_TORN}, {4, 4, 0, 0, SRV_READ_TORN},
-                 {1, 2, 2, 2, SRV_READ_TORN}, {1, 2, 0, 5, SRV_READ_GAP}};
-    uint64_t later = cases[_i].later;
-    damage_journal(cases[_i].synced, cases[_i].damaged);
-    open_file(SRV_FILE_READER_WINDOW);
-    reader.synced_later = later > 0 ? say_synced : NULL;
-    reader.context = &later;
-    for (size_t i = 1; i < cases[_i].damaged; i++)
-        expect(SRV_READ_RECORD);
-    expect(cases[_i].reading);
-    ck_assert_uint_eq(reader.dropped, cases[_i].dropped);
-}
-END_TEST
 
 /* Notes 1 to n as the records of one write each, of so many bytes of journal, with a mark wherever
  * one is due. */
@@ -346,7 +238,7 @@ static void note_many(struct srv_marks *marks, uint64_t n, uint64_t bytes)
     }
 }
 
-START_TEST(test_marks_list_what_is_near_and_forget_what_is_far)
+TEST(marks_list_what_is_near_and_forget_what_is_far)
 {
     const uint64_t each = SRV_MARK_BYTES / 100;
     struct srv_marks marks = {.since = {1, 1}, .next_since = {1, 1}};
@@ -367,10 +259,110 @@ START_TEST(test_marks_list_what_is_near_and_forget_what_is_far)
     free(list);
     srv_marks_fini(&marks);
 }
-END_TEST
+
+CASE(journals, open_journal, close_journal, 0)
+
+TEST_EACH(journal_gives_back_the_records_that_were_added, 2)
+{
+    for (uint64_t i = 1; i <= RECORDS; i++) {
+        add(i, i == 3 ? LARGE : 5);
+        if (i % 2 == 0)
+            ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    open_file(_i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW); /* a record fits neither */
+    ck_assert(!reader.head_damaged);
+    for (uint64_t i = 1; i <= RECORDS; i++) {
+        expect(SRV_READ_RECORD);
+        ck_assert_uint_eq(record.head.epoch, i);
+        ck_assert_uint_eq(record.head.sequence, i);
+        ck_assert_uint_eq(record.head.synced, i % 2 == 1 ? i : i - 1);
+        ck_assert_uint_eq(record.head.last, i % 2 == 0 || i == RECORDS);
+        ck_assert_uint_eq(record.head.length, 8 + 4 * (i == 3 ? LARGE : 5));
+        check_payload(i);
+    }
+    expect(SRV_READ_END);
+}
+
+TEST(write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place)
+{
+    add(1, 5);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    add(2, LARGE);
+    add(3, 5);
+    journal.error = ENOSPC;
+    ck_assert_int_eq(srv_journal_flush(&journal, false), ENOSPC);
+    ck_assert(!journal.broken);
+    add(4, 5);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    open_file(SRV_FILE_READER_WINDOW);
+    expect(SRV_READ_RECORD);
+    expect(SRV_READ_RECORD);
+    ck_assert_uint_eq(record.head.epoch, 4);
+    ck_assert_uint_eq(record.head.previous, 1);
+    expect(SRV_READ_END);
+}
+
+TEST(damage_in_what_was_flushed_is_a_gap)
+{
+    damage_journal(2, 2);
+    open_file(SRV_FILE_READER_WINDOW);
+    expect(SRV_READ_RECORD);
+    expect(SRV_READ_GAP);
+    ck_assert_uint_eq(reader.missing, 1);
+    ck_assert_uint_eq(record.head.previous, 2); /* the session of the missing record */
+    expect(SRV_READ_RECORD);
+    ck_assert_uint_eq(record.head.epoch, 3);
+}
+
+/* Where the third of four flushed records stood the first one stands, as after a write that went to
+ * another place. */
+TEST(older_record_in_place_of_another_is_a_gap)
+{
+    const size_t each = SRV_RECORD_HEAD + 28;
+    unsigned char older[SRV_RECORD_HEAD + 28];
+    for (uint64_t i = 1; i <= 4; i++) {
+        add(i, 5);
+        ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
+    }
+    ck_assert_int_eq(pread(journal.fd, older, each, SRV_JOURNAL_HEAD), (ssize_t)each);
+    ck_assert_int_eq(pwrite(journal.fd, older, each, (off_t)(SRV_JOURNAL_HEAD + 2 * each)),
+                     (ssize_t)each);
+    open_file(SRV_FILE_READER_WINDOW);
+    for (size_t i = 1; i <= 2; i++)
+        expect(SRV_READ_RECORD);
+    expect(SRV_READ_GAP);
+    ck_assert_uint_eq(reader.missing, 1);
+    expect(SRV_READ_RECORD);
+    ck_assert_uint_eq(record.head.epoch, 4);
+    expect(SRV_READ_END);
+}
+
+/* Damage in what nobody had flushed ends the journal.  Sound records after it are reported unless
+ * they are of the same write; and where a later journal says that this one was flushed to its end,
+ * the damage is a gap. */
+TEST_EACH(damage_in_what_was_not_flushed_ends_the_journal, 6)
+{
+    static const struct {
+        size_t synced, damaged, dropped;
+        uint64_t later;
+        enum srv_reading reading;
+    } cases[] = {{2, 3, 0, 0, SRV_READ_TORN}, {1, 2, 2, 0, SRV_READ_TORN},
+                 {0, 2, 2, 0, SRV_READ_TORN}, {4, 4, 0, 0, SRV_READ_TORN},
+                 {1, 2, 2, 2, SRV_READ_TORN}, {1, 2, 0, 5, SRV_READ_GAP}};
+    uint64_t later = cases[_i].later;
+    damage_journal(cases[_i].synced, cases[_i].damaged);
+    open_file(SRV_FILE_READER_WINDOW);
+    reader.synced_later = later > 0 ? say_synced : NULL;
+    reader.context = &later;
+    for (size_t i = 1; i < cases[_i].damaged; i++)
+        expect(SRV_READ_RECORD);
+    expect(cases[_i].reading);
+    ck_assert_uint_eq(reader.dropped, cases[_i].dropped);
+}
 
 /* A file that cannot be read now may be sound: it has neither a gap nor a torn tail. */
-START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged)
+TEST(journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged)
 {
     add(1, 5);
     add(2, LARGE);
@@ -381,23 +373,5 @@ START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damage
     expect(SRV_READ_FAILED);
     ck_assert_int_eq(file.error, EIO);
 }
-END_TEST
 
-Suite *suite_record(void)
-{
-    Suite *suite = suite_create("record");
-    TCase *tests = suite_cases(suite, "record", NULL, NULL, 0);
-    tcase_add_loop_test(tests, test_recorded_rows_make_the_same_cache_again_bit_for_bit, 0, 4);
-    tcase_add_test(tests, test_refused_steps_fail_and_leave_no_trace_while_others_succeed);
-    tcase_add_test(tests, test_marks_list_what_is_near_and_forget_what_is_far);
-    TCase *journals = suite_cases(suite, "journals", open_journal, close_journal, 0);
-    tcase_add_loop_test(journals, test_journal_gives_back_the_records_that_were_added, 0, 2);
-    tcase_add_test(journals,
-                   test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
-    tcase_add_test(journals, test_older_record_in_place_of_another_is_a_gap);
-    tcase_add_test(journals, test_damage_in_what_was_flushed_is_a_gap);
-    tcase_add_loop_test(journals, test_damage_in_what_was_not_flushed_ends_the_journal, 0, 6);
-    tcase_add_test(journals,
-                   test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged);
-    return suite;
-}
+SUITE(record)

@@ -143,8 +143,10 @@ static void add_import(bool committed)
     flush(false);
 }
 
+CASE(restore, set_up, tear_down, 60)
+
 /* A byte of the journal is changed, where it is not the first one. */
-START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not)
+TEST_EACH(import_that_is_damaged_is_lost_and_one_that_was_torn_is_not, 4)
 {
     const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_made);
     const size_t commit = rows + SRV_RECORD_HEAD + sizeof(struct srv_record_rows) + 2 * sizeof row;
@@ -164,10 +166,103 @@ START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not)
     ck_assert_uint_eq(result.lost, cases[_i].lost);
     ck_assert_uint_eq(result.published + result.expired, cases[_i].found);
 }
-END_TEST
+
+/* Its rows have a number that it cannot have; then it is deleted. */
+TEST_EACH(a_lost_session_that_is_deleted_is_not_lost, 2)
+{
+    add_session(7, "a");
+    add_row(7, 5, 0);
+    if (_i == 1)
+        add(SRV_RECORD_DELETE, 7, 0, NULL, 0);
+    flush(false);
+    ck_assert_uint_eq(restore_journal().lost, _i == 0);
+}
+
+/* A fork of both steps knows the last one, a fork of the first one knows none: the parent's last
+ * step is beyond its end. */
+TEST(a_fork_has_its_parents_last_step_only_where_it_ends_with_it)
+{
+    add_session(7, "a");
+    for (uint64_t i = 0; i < 2; i++)
+        add_row(7, 1 + i, i);
+    for (uint64_t length = 1; length <= 2; length++) {
+        struct srv_record_made made = made_of(length == 1 ? "f1" : "f2", "tiny");
+        made.create.parent = 7;
+        made.create.parent_chain = 3;
+        made.create.length = length;
+        add(SRV_RECORD_FORK, 7 + length, 0, &made, sizeof made);
+    }
+    flush(false);
+    ck_assert_int_eq(read_journal(NULL, 0), SRV_RESTORE_OK);
+    for (uint64_t length = 1; length <= 2; length++) {
+        const struct srv_restored_session *fork = srv_restore_find(&restore, 7 + length);
+        ck_assert(fork != NULL && fork->session != NULL);
+        ck_assert_uint_eq(attn_cache_length(fork->session->cache, 0), length);
+        ck_assert_uint_eq(fork->session->last_steps[0].rows, length == 2);
+    }
+    srv_restore_fini(&restore);
+}
+
+#define MANY 50000
+
+/* However long a journal is, sessions that it deletes take no memory. */
+TEST(sessions_that_are_deleted_take_no_room_while_a_journal_is_read)
+{
+    for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
+        add_session(epoch, "a");
+        if (epoch % (MANY / 4) != 0)
+            add(SRV_RECORD_DELETE, epoch, 1, NULL, 0);
+    }
+    flush(false);
+    ck_assert_int_eq(read_journal(NULL, 0), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
+    ck_assert_uint_le(restore.capacity, 64);
+    for (uint64_t i = 1; i <= 4; i++) {
+        const struct srv_restored_session *left = srv_restore_find(&restore, i * (MANY / 4));
+        ck_assert(left != NULL && left->session != NULL);
+    }
+    srv_restore_fini(&restore);
+}
+
+/* For a table of 8, too many are more than 2 * (8 + 128) sessions, or 8 * (8 + 128) lost ones. */
+TEST_EACH(journal_with_too_many_sessions_is_left_before_its_end, 2)
+{
+    static const size_t most[] = {2 * 136, 8 * 136};
+    const struct srv_record_made made = made_of("a", _i == 0 ? "tiny" : "another");
+    for (uint64_t epoch = 1; epoch <= most[_i] * 3 / 2; epoch++)
+        add(SRV_RECORD_CREATE, epoch, 0, &made, sizeof made);
+    flush(false);
+    ck_assert_int_eq(read_journal(NULL, 0), SRV_RESTORE_FULL);
+    ck_assert_ptr_nonnull(strstr(restore.message, "max_sessions"));
+    ck_assert_uint_gt(restore.made, most[_i]);
+    srv_restore_fini(&restore);
+}
+
+#define ROWS 512
+#define WINDOW 1024
+
+TEST(progress_is_reported_within_a_record_as_long_as_a_journal)
+{
+    static const float many[ROWS * WIDTH];
+    const struct srv_record_rows rows = {.used_ns = 1, .rows = ROWS};
+    const struct srv_record_part parts[] = {
+        {&rows, sizeof rows}, {many, sizeof many}, {many, sizeof many}};
+    struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = 9, .chain = 1};
+    struct reports reports = {0};
+    add_import(true);
+    srv_journal_add(&journal, &head, parts, 3);
+    flush(false);
+    const size_t size = (size_t)lseek(journal.fd, 0, SEEK_END);
+    ck_assert_int_eq(read_journal(&reports, WINDOW), SRV_RESTORE_OK);
+    ck_assert_uint_ge(reports.times, size / WINDOW);
+    ck_assert_uint_eq(reports.most, size);
+    srv_restore_fini(&restore);
+}
+
+CASE(windows, set_up_window, tear_down, 0)
 
 /* The last step, at 199, sees tokens from 192 on: the layer begins there. */
-START_TEST(test_a_truncation_goes_back_to_tokens_that_the_window_has_kept)
+TEST_EACH(a_truncation_goes_back_to_tokens_that_the_window_has_kept, 3)
 {
     static const struct {
         uint64_t length;
@@ -194,118 +289,5 @@ START_TEST(test_a_truncation_goes_back_to_tokens_that_the_window_has_kept)
     ck_assert_uint_eq(result.lost, cases[_i].lost);
     srv_restore_fini(&restore);
 }
-END_TEST
 
-/* Its rows have a number that it cannot have; then it is deleted. */
-START_TEST(test_a_lost_session_that_is_deleted_is_not_lost)
-{
-    add_session(7, "a");
-    add_row(7, 5, 0);
-    if (_i == 1)
-        add(SRV_RECORD_DELETE, 7, 0, NULL, 0);
-    flush(false);
-    ck_assert_uint_eq(restore_journal().lost, _i == 0);
-}
-END_TEST
-
-/* A fork of both steps knows the last one, a fork of the first one knows none: the parent's last
- * step is beyond its end. */
-START_TEST(test_a_fork_has_its_parents_last_step_only_where_it_ends_with_it)
-{
-    add_session(7, "a");
-    for (uint64_t i = 0; i < 2; i++)
-        add_row(7, 1 + i, i);
-    for (uint64_t length = 1; length <= 2; length++) {
-        struct srv_record_made made = made_of(length == 1 ? "f1" : "f2", "tiny");
-        made.create.parent = 7;
-        made.create.parent_chain = 3;
-        made.create.length = length;
-        add(SRV_RECORD_FORK, 7 + length, 0, &made, sizeof made);
-    }
-    flush(false);
-    ck_assert_int_eq(read_journal(NULL, 0), SRV_RESTORE_OK);
-    for (uint64_t length = 1; length <= 2; length++) {
-        const struct srv_restored_session *fork = srv_restore_find(&restore, 7 + length);
-        ck_assert(fork != NULL && fork->session != NULL);
-        ck_assert_uint_eq(attn_cache_length(fork->session->cache, 0), length);
-        ck_assert_uint_eq(fork->session->last_steps[0].rows, length == 2);
-    }
-    srv_restore_fini(&restore);
-}
-END_TEST
-
-#define MANY 50000
-
-/* However long a journal is, sessions that it deletes take no memory. */
-START_TEST(test_sessions_that_are_deleted_take_no_room_while_a_journal_is_read)
-{
-    for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
-        add_session(epoch, "a");
-        if (epoch % (MANY / 4) != 0)
-            add(SRV_RECORD_DELETE, epoch, 1, NULL, 0);
-    }
-    flush(false);
-    ck_assert_int_eq(read_journal(NULL, 0), SRV_RESTORE_OK);
-    ck_assert_uint_eq(replayed.records, 2 * MANY - 4);
-    ck_assert_uint_le(restore.capacity, 64);
-    for (uint64_t i = 1; i <= 4; i++) {
-        const struct srv_restored_session *left = srv_restore_find(&restore, i * (MANY / 4));
-        ck_assert(left != NULL && left->session != NULL);
-    }
-    srv_restore_fini(&restore);
-}
-END_TEST
-
-/* For a table of 8, too many are more than 2 * (8 + 128) sessions, or 8 * (8 + 128) lost ones. */
-START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
-{
-    static const size_t most[] = {2 * 136, 8 * 136};
-    const struct srv_record_made made = made_of("a", _i == 0 ? "tiny" : "another");
-    for (uint64_t epoch = 1; epoch <= most[_i] * 3 / 2; epoch++)
-        add(SRV_RECORD_CREATE, epoch, 0, &made, sizeof made);
-    flush(false);
-    ck_assert_int_eq(read_journal(NULL, 0), SRV_RESTORE_FULL);
-    ck_assert_ptr_nonnull(strstr(restore.message, "max_sessions"));
-    ck_assert_uint_gt(restore.made, most[_i]);
-    srv_restore_fini(&restore);
-}
-END_TEST
-
-#define ROWS 512
-#define WINDOW 1024
-
-START_TEST(test_progress_is_reported_within_a_record_as_long_as_a_journal)
-{
-    static const float many[ROWS * WIDTH];
-    const struct srv_record_rows rows = {.used_ns = 1, .rows = ROWS};
-    const struct srv_record_part parts[] = {
-        {&rows, sizeof rows}, {many, sizeof many}, {many, sizeof many}};
-    struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = 9, .chain = 1};
-    struct reports reports = {0};
-    add_import(true);
-    srv_journal_add(&journal, &head, parts, 3);
-    flush(false);
-    const size_t size = (size_t)lseek(journal.fd, 0, SEEK_END);
-    ck_assert_int_eq(read_journal(&reports, WINDOW), SRV_RESTORE_OK);
-    ck_assert_uint_ge(reports.times, size / WINDOW);
-    ck_assert_uint_eq(reports.most, size);
-    srv_restore_fini(&restore);
-}
-END_TEST
-
-Suite *suite_restore(void)
-{
-    Suite *suite = suite_create("restore");
-    TCase *tests = suite_cases(suite, "restore", set_up, tear_down, 60);
-    tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not, 0,
-                        4);
-    tcase_add_loop_test(tests, test_a_lost_session_that_is_deleted_is_not_lost, 0, 2);
-    tcase_add_test(tests, test_a_fork_has_its_parents_last_step_only_where_it_ends_with_it);
-    tcase_add_test(tests, test_sessions_that_are_deleted_take_no_room_while_a_journal_is_read);
-    tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
-    tcase_add_test(tests, test_progress_is_reported_within_a_record_as_long_as_a_journal);
-    TCase *windows = suite_cases(suite, "windows", set_up_window, tear_down, 0);
-    tcase_add_loop_test(windows, test_a_truncation_goes_back_to_tokens_that_the_window_has_kept, 0,
-                        3);
-    return suite;
-}
+SUITE(restore)

@@ -44,7 +44,7 @@ static struct srv_revision revision_of(const char *id)
 
 /* ---- Drawing --------------------------------------------------------------------------------- */
 
-START_TEST(test_each_truncation_draws_another_revision_and_knows_the_one_before)
+TEST(each_truncation_draws_another_revision_and_knows_the_one_before)
 {
     struct srv_revision now, after;
     ck_assert(srv_revision_draw(&now, NULL, 0));
@@ -61,9 +61,8 @@ START_TEST(test_each_truncation_draws_another_revision_and_knows_the_one_before)
     }
     ck_assert_uint_eq(bits, SRV_REVISION_MAX); /* each of the 52 is drawn */
 }
-END_TEST
 
-START_TEST(test_a_truncation_is_known_again_by_the_revision_before_and_its_length)
+TEST(a_truncation_is_known_again_by_the_revision_before_and_its_length)
 {
     const struct srv_revision made = {7, 0, 0}, cut = {9, 7, 5};
     ck_assert(srv_revision_repeats(&cut, 7, 5));
@@ -72,7 +71,6 @@ START_TEST(test_a_truncation_is_known_again_by_the_revision_before_and_its_lengt
     ck_assert(!srv_revision_repeats(&cut, 0, 5));
     ck_assert(!srv_revision_repeats(&made, 0, 0)); /* none was named, none was made */
 }
-END_TEST
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
@@ -103,7 +101,9 @@ static void read_again(enum way way)
     store_app_begin(app);
 }
 
-START_TEST(test_files_keep_the_revision_and_the_last_truncation)
+CASE(files, set_up, tear_down, 60)
+
+TEST_RANGE(files_keep_the_revision_and_the_last_truncation, JOURNAL, MANIFEST + 1)
 {
     struct srv_session *a = make_cut("a"), *whole = store_app_session(app, "whole");
     ck_assert_int_eq(store_app_append(app, whole), SRV_OK);
@@ -126,10 +126,9 @@ START_TEST(test_files_keep_the_revision_and_the_last_truncation)
         ck_assert_uint_eq(store_app_length(app, "a"), 3);
     }
 }
-END_TEST
 
 /* A manifest that holds what no session can have: the session is lost, and not wrong. */
-START_TEST(test_a_revision_that_cannot_be_is_damage)
+TEST_EACH(a_revision_that_cannot_be_is_damage, 3)
 {
     static const struct srv_revision wrong[] = {
         {0, 0, 0}, {SRV_REVISION_MAX + 1, 0, 0}, {1, SRV_REVISION_MAX + 1, 0}};
@@ -141,7 +140,6 @@ START_TEST(test_a_revision_that_cannot_be_is_damage)
     ck_assert_uint_eq(store_app_length(app, "a"), SIZE_MAX);
     ck_assert_uint_eq(store_app_length(app, "b"), 3);
 }
-END_TEST
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
@@ -158,8 +156,10 @@ static void send_step(char body[200], const struct srv_session *session, uint64_
     dispatch_app_send(&served);
 }
 
+CASE(steps, set_up, NULL, 0)
+
 /* The truncation leaves the length as it is: the position alone would not tell. */
-START_TEST(test_a_truncation_that_comes_while_a_step_is_queued_refuses_the_step)
+TEST(a_truncation_that_comes_while_a_step_is_queued_refuses_the_step)
 {
     char body[200];
     struct srv_session *a = make_cut("a");
@@ -177,19 +177,5 @@ START_TEST(test_a_truncation_that_comes_while_a_step_is_queued_refuses_the_step)
     srv_session_put(a);
     dispatch_app_close(&served);
 }
-END_TEST
 
-Suite *suite_revision(void)
-{
-    Suite *suite = suite_create("revision");
-    TCase *drawn = suite_cases(suite, "drawn", NULL, NULL, 0);
-    tcase_add_test(drawn, test_each_truncation_draws_another_revision_and_knows_the_one_before);
-    tcase_add_test(drawn, test_a_truncation_is_known_again_by_the_revision_before_and_its_length);
-    TCase *files = suite_cases(suite, "files", set_up, tear_down, 60);
-    tcase_add_loop_test(files, test_files_keep_the_revision_and_the_last_truncation, JOURNAL,
-                        MANIFEST + 1);
-    tcase_add_loop_test(files, test_a_revision_that_cannot_be_is_damage, 0, 3);
-    TCase *steps = suite_cases(suite, "steps", set_up, NULL, 0); /* which end all by themselves */
-    tcase_add_test(steps, test_a_truncation_that_comes_while_a_step_is_queued_refuses_the_step);
-    return suite;
-}
+SUITE(revision)

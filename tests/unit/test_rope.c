@@ -10,6 +10,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
+#include "opened.h"
 #include "suites.h"
 
 #define MAX_DIM 64
@@ -46,31 +47,28 @@ static void require_frequencies(const struct attn_rope_spec *spec, int64_t lengt
 
 /* ---- Frequencies ---- */
 
-START_TEST(test_rope_default_frequencies_are_powers_of_theta)
+TEST(rope_default_frequencies_are_powers_of_theta)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DEFAULT, 8);
     require_frequencies(&spec, 1, (const float[]){1, 0.1f, 0.01f, 0.001f});
     require_frequencies(&spec, 1 << 20, (const float[]){1, 0.1f, 0.01f, 0.001f});
 }
-END_TEST
 
-START_TEST(test_rope_linear_divides_all_frequencies_by_the_factor)
+TEST(rope_linear_divides_all_frequencies_by_the_factor)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_LINEAR, 8);
     require_frequencies(&spec, 1, (const float[]){0.25f, 0.025f, 0.0025f, 0.00025f});
 }
-END_TEST
 
-START_TEST(test_rope_dynamic_is_plain_up_to_the_trained_length)
+TEST(rope_dynamic_is_plain_up_to_the_trained_length)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DYNAMIC, 8);
     ck_assert(!attn_rope_is_rescaled(&spec, 4096));
     require_frequencies(&spec, 4096, (const float[]){1, 0.1f, 0.01f, 0.001f});
 }
-END_TEST
 
 /* theta' = 100 * (2 * 20 / 10 - 1)^(4 / 2) = 900. */
-START_TEST(test_rope_dynamic_grows_theta_with_the_length)
+TEST(rope_dynamic_grows_theta_with_the_length)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DYNAMIC, 4);
     spec.theta = 100;
@@ -90,18 +88,16 @@ START_TEST(test_rope_dynamic_grows_theta_with_the_length)
                                         0.00452861842f, 0.00117478159f, 0.000304753397f,
                                         7.90569466e-05f});
 }
-END_TEST
 
-START_TEST(test_rope_yarn_keeps_fast_pairs_divides_slow_ones_and_blends_between)
+TEST(rope_yarn_keeps_fast_pairs_divides_slow_ones_and_blends_between)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 16);
     require_frequencies(&spec, 1,
                         (const float[]){1, 0.316227764f, 0.100000001f, 0.025693506f, 0.00624999963f,
                                         0.00138349656f, 0.000250000012f, 7.90569466e-05f});
 }
-END_TEST
 
-START_TEST(test_rope_yarn_without_truncation_has_fractional_ends)
+TEST(rope_yarn_without_truncation_has_fractional_ends)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 16);
     spec.truncate = false;
@@ -115,19 +111,17 @@ START_TEST(test_rope_yarn_without_truncation_has_fractional_ends)
                                         0.000456483918f, 1.8188337e-05f, 4.09997847e-06f,
                                         9.24208962e-07f});
 }
-END_TEST
 
 /* With theta 10,000 and 8 components a pair of index 1.5 would make 20.6 turns in 4,096 tokens. */
-START_TEST(test_rope_yarn_whose_ends_meet_has_a_step)
+TEST(rope_yarn_whose_ends_meet_has_a_step)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 8);
     spec.beta_fast = spec.beta_slow = 20.6;
     spec.truncate = false;
     require_frequencies(&spec, 1, (const float[]){1, 0.1f, 0.0025f, 0.00025f});
 }
-END_TEST
 
-START_TEST(test_rope_llama3_divides_long_wavelengths_and_blends_medium_ones)
+TEST(rope_llama3_divides_long_wavelengths_and_blends_medium_ones)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_LLAMA3, 16);
     spec.theta = 500000;
@@ -138,9 +132,8 @@ START_TEST(test_rope_llama3_divides_long_wavelengths_and_blends_medium_ones)
                                         0.000524846022f, 3.42810235e-05f, 6.64786967e-06f,
                                         1.28917316e-06f});
 }
-END_TEST
 
-START_TEST(test_rope_longrope_takes_short_factors_up_to_the_trained_length_then_long_ones)
+TEST(rope_longrope_takes_short_factors_up_to_the_trained_length_then_long_ones)
 {
     static const double near[] = {1, 1, 2, 4}, far[] = {2, 5, 10, 50};
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_LONGROPE, 8);
@@ -151,9 +144,8 @@ START_TEST(test_rope_longrope_takes_short_factors_up_to_the_trained_length_then_
     ck_assert(attn_rope_is_rescaled(&spec, 4097));
     require_frequencies(&spec, 4097, (const float[]){0.5f, 0.02f, 0.001f, 0.00002f});
 }
-END_TEST
 
-START_TEST(test_rope_is_rescaled_only_where_the_type_depends_on_the_length)
+TEST(rope_is_rescaled_only_where_the_type_depends_on_the_length)
 {
     for (int type = 0; type < ATTN_NUM_ROPE_TYPES; type++) {
         struct attn_rope_spec spec = spec_of((enum attn_rope_type)type, 8);
@@ -162,12 +154,11 @@ START_TEST(test_rope_is_rescaled_only_where_the_type_depends_on_the_length)
         ck_assert(!attn_rope_is_rescaled(&spec, 4096));
     }
 }
-END_TEST
 
 /* ---- Rotation ---- */
 
 /* Expected are PyTorch's cosines and sines at position 4,000 for theta 10,000 and 16 components. */
-START_TEST(test_rope_cos_sin_takes_the_float32_angle)
+TEST(rope_cos_sin_takes_the_float32_angle)
 {
     static const float expected[] = {-0.729946971f, -0.407730937f, -0.52529633f,  0.676787972f,
                                      -0.666938066f, 0.996578872f,  -0.653643608f, 0.301137358f,
@@ -180,9 +171,8 @@ START_TEST(test_rope_cos_sin_takes_the_float32_angle)
     for (size_t i = 0; i < 16; i++)
         ck_assert_float_eq_tol(cos_sin[i], expected[i], 2e-7f);
 }
-END_TEST
 
-START_TEST(test_rope_attention_factor_multiplies_cosine_and_sine)
+TEST(rope_attention_factor_multiplies_cosine_and_sine)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_YARN, 4);
     float frequencies[] = {1, 0.5f}, plain[4], cos_sin[4];
@@ -199,21 +189,19 @@ START_TEST(test_rope_attention_factor_multiplies_cosine_and_sine)
     ck_assert_float_eq(cos_sin[0], 1.25f);
     ck_assert_float_eq(cos_sin[3], 0);
 }
-END_TEST
 
 /* Cosines and sines: a quarter turn of pair 0, which makes (a, b) (-b, a), and none of pair 1. */
 static const float quarter[] = {0, 1, 1, 0};
 
-START_TEST(test_rope_rotates_halves_and_leaves_what_is_beyond_dim)
+TEST(rope_rotates_halves_and_leaves_what_is_beyond_dim)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DEFAULT, 4);
     float x[] = {1, 2, 3, 4, 5, 6};
     attn_rope_rotate(x, &spec, quarter);
     ck_assert_mem_eq(x, ((const float[]){-3, 2, 1, 4, 5, 6}), sizeof x);
 }
-END_TEST
 
-START_TEST(test_rope_rotates_neighbours_where_interleaved)
+TEST(rope_rotates_neighbours_where_interleaved)
 {
     struct attn_rope_spec spec = spec_of(ATTN_ROPE_DEFAULT, 4);
     spec.interleaved = true;
@@ -221,11 +209,10 @@ START_TEST(test_rope_rotates_neighbours_where_interleaved)
     attn_rope_rotate(x, &spec, quarter);
     ck_assert_mem_eq(x, ((const float[]){-2, 1, 3, 4, 5, 6}), sizeof x);
 }
-END_TEST
 
 /* ---- Checking ---- */
 
-START_TEST(test_rope_check_takes_every_type)
+TEST(rope_check_takes_every_type)
 {
     for (int type = 1; type < ATTN_NUM_ROPE_TYPES; type++) {
         struct attn_rope_spec spec = spec_of((enum attn_rope_type)type, 8);
@@ -233,7 +220,6 @@ START_TEST(test_rope_check_takes_every_type)
         ck_assert_msg(attn_rope_check(&spec, 8, &error) == ATTN_OK, "%s", error.message);
     }
 }
-END_TEST
 
 static void require_refused(struct attn_rope_spec spec, const char *param, const char *message)
 {
@@ -251,24 +237,22 @@ static void require_refused(struct attn_rope_spec spec, const char *param, const
         require_refused(spec, param, message);         \
     } while (0)
 
-START_TEST(test_rope_check_refuses_widths_that_cannot_be_paired)
+TEST(rope_check_refuses_widths_that_cannot_be_paired)
 {
     REFUSED(ATTN_ROPE_DEFAULT, dim, 0, "head_dim", "width is 0");
     REFUSED(ATTN_ROPE_DEFAULT, dim, 7, "head_dim", "width is 7");
     REFUSED(ATTN_ROPE_DEFAULT, dim, 10, "head_dim", "at most head_dim 8");
     REFUSED(ATTN_ROPE_DYNAMIC, dim, 2, "head_dim", "above 2 for dynamic");
 }
-END_TEST
 
-START_TEST(test_rope_check_refuses_types_that_are_none)
+TEST(rope_check_refuses_types_that_are_none)
 {
     REFUSED(ATTN_ROPE_DEFAULT, type, ATTN_ROPE_NONE, "rope_type", "number 0");
     REFUSED(ATTN_ROPE_DEFAULT, type, (enum attn_rope_type)ATTN_NUM_ROPE_TYPES, "rope_type",
             "allowed are 1 to 7");
 }
-END_TEST
 
-START_TEST(test_rope_check_refuses_numbers_out_of_bounds)
+TEST(rope_check_refuses_numbers_out_of_bounds)
 {
     REFUSED(ATTN_ROPE_DEFAULT, theta, 0, "rope_theta", "rope_theta is 0");
     REFUSED(ATTN_ROPE_DEFAULT, theta, (double)NAN, "rope_theta", "nan");
@@ -284,27 +268,24 @@ START_TEST(test_rope_check_refuses_numbers_out_of_bounds)
     REFUSED(ATTN_ROPE_LLAMA3, low_freq_factor, 5, "low_freq_factor", "above high_freq_factor, 4");
     REFUSED(ATTN_ROPE_LLAMA3, high_freq_factor, 1e9, "high_freq_factor", "1e+09");
 }
-END_TEST
 
-START_TEST(test_rope_check_refuses_longrope_factors_that_are_missing_or_out_of_bounds)
+TEST(rope_check_refuses_longrope_factors_that_are_missing_or_out_of_bounds)
 {
     static const double wrong[] = {1, 2, 0, 4};
     REFUSED(ATTN_ROPE_LONGROPE, short_factor, NULL, "short_factor", "missing, needs 4 numbers");
     REFUSED(ATTN_ROPE_LONGROPE, long_factor, NULL, "long_factor", "missing, needs 4 numbers");
     REFUSED(ATTN_ROPE_LONGROPE, long_factor, wrong, "long_factor", "holds 0 at element 2");
 }
-END_TEST
 
-START_TEST(test_rope_check_looks_at_nothing_that_the_type_does_not_read)
+TEST(rope_check_looks_at_nothing_that_the_type_does_not_read)
 {
     struct attn_rope_spec spec = {
         .type = ATTN_ROPE_DEFAULT, .dim = 8, .theta = 10000, .attention_factor = 1};
     ck_assert_int_eq(attn_rope_check(&spec, 8, NULL), ATTN_OK);
 }
-END_TEST
 
 /* At the extremes of all bounds no cosine or sine is NaN or infinite. */
-START_TEST(test_rope_at_its_bounds_stays_finite)
+TEST(rope_at_its_bounds_stays_finite)
 {
     static const double least[] = {1e-6, 1e-6, 1e-6, 1e-6};
     float frequencies[4], cos_sin[8];
@@ -322,7 +303,6 @@ START_TEST(test_rope_at_its_bounds_stays_finite)
                 ck_assert_float_finite(cos_sin[j]);
         }
 }
-END_TEST
 
 /* ---- Sessions of longrope -------------------------------------------------------------------- */
 
@@ -349,10 +329,7 @@ static void open_long_model(void)
         x[i] = (float)((i * 37) % 19) / 9 - 1;
     ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)1 << 20), ATTN_OK);
-    ck_assert_msg(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
     ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_OK);
 }
 
@@ -379,7 +356,9 @@ static enum attn_status step(float *out, struct attn_cache *cache, size_t rows)
     return one.error.status;
 }
 
-START_TEST(test_rope_a_session_does_not_cross_the_trained_length)
+CASE(sessions, open_long_model, close_long_model, 0)
+
+TEST(rope_a_session_does_not_cross_the_trained_length)
 {
     struct attn_cache *cache;
     float out[LONGER * WIDTH];
@@ -393,9 +372,8 @@ START_TEST(test_rope_a_session_does_not_cross_the_trained_length)
     ck_assert_uint_eq(attn_cache_lowest_length(cache), 0);
     attn_cache_free(cache);
 }
-END_TEST
 
-START_TEST(test_rope_a_session_beyond_the_trained_length_is_its_prefill_and_stays_there)
+TEST(rope_a_session_beyond_the_trained_length_is_its_prefill_and_stays_there)
 {
     struct attn_cache *cache, *fork;
     float out[LONGER * WIDTH];
@@ -415,41 +393,5 @@ START_TEST(test_rope_a_session_beyond_the_trained_length_is_its_prefill_and_stay
     ck_assert_int_eq(step(out, cache, 1), ATTN_OK);
     attn_cache_free(cache);
 }
-END_TEST
 
-Suite *suite_rope(void)
-{
-    Suite *suite = suite_create("rope");
-    TCase *frequencies = suite_cases(suite, "frequencies", NULL, NULL, 0);
-    TCase *rotation = suite_cases(suite, "rotation", NULL, NULL, 0);
-    TCase *check = suite_cases(suite, "check", NULL, NULL, 0);
-    tcase_add_test(frequencies, test_rope_default_frequencies_are_powers_of_theta);
-    tcase_add_test(frequencies, test_rope_linear_divides_all_frequencies_by_the_factor);
-    tcase_add_test(frequencies, test_rope_dynamic_is_plain_up_to_the_trained_length);
-    tcase_add_test(frequencies, test_rope_dynamic_grows_theta_with_the_length);
-    tcase_add_test(frequencies,
-                   test_rope_yarn_keeps_fast_pairs_divides_slow_ones_and_blends_between);
-    tcase_add_test(frequencies, test_rope_yarn_without_truncation_has_fractional_ends);
-    tcase_add_test(frequencies, test_rope_yarn_whose_ends_meet_has_a_step);
-    tcase_add_test(frequencies, test_rope_llama3_divides_long_wavelengths_and_blends_medium_ones);
-    tcase_add_test(frequencies,
-                   test_rope_longrope_takes_short_factors_up_to_the_trained_length_then_long_ones);
-    tcase_add_test(frequencies, test_rope_is_rescaled_only_where_the_type_depends_on_the_length);
-    tcase_add_test(rotation, test_rope_cos_sin_takes_the_float32_angle);
-    tcase_add_test(rotation, test_rope_attention_factor_multiplies_cosine_and_sine);
-    tcase_add_test(rotation, test_rope_rotates_halves_and_leaves_what_is_beyond_dim);
-    tcase_add_test(rotation, test_rope_rotates_neighbours_where_interleaved);
-    tcase_add_test(check, test_rope_check_takes_every_type);
-    tcase_add_test(check, test_rope_check_refuses_widths_that_cannot_be_paired);
-    tcase_add_test(check, test_rope_check_refuses_types_that_are_none);
-    tcase_add_test(check, test_rope_check_refuses_numbers_out_of_bounds);
-    tcase_add_test(check,
-                   test_rope_check_refuses_longrope_factors_that_are_missing_or_out_of_bounds);
-    tcase_add_test(check, test_rope_check_looks_at_nothing_that_the_type_does_not_read);
-    tcase_add_test(check, test_rope_at_its_bounds_stays_finite);
-    TCase *sessions = suite_cases(suite, "sessions", open_long_model, close_long_model, 0);
-    tcase_add_test(sessions, test_rope_a_session_does_not_cross_the_trained_length);
-    tcase_add_test(sessions,
-                   test_rope_a_session_beyond_the_trained_length_is_its_prefill_and_stays_there);
-    return suite;
-}
+SUITE(rope)

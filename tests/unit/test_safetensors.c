@@ -135,17 +135,18 @@ static const struct {
     {"metadata twice", "{\"__metadata__\":{},\"__metadata__\":{}}", 0},
 };
 
-START_TEST(test_safetensors_refuses_every_malformed_header)
+CASE(safetensors, setup, teardown, 60)
+
+TEST_EACH(safetensors_refuses_every_malformed_header, COUNT(malformed))
 {
     scratch_write_tensors(path, FILE_NAME, malformed[_i].header, NULL, malformed[_i].data_length);
     check_refused(ATTN_MALFORMED, malformed[_i].what);
 }
-END_TEST
 
-START_TEST(test_safetensors_refuses_header_lengths_beyond_file_or_format)
+TEST(safetensors_refuses_header_lengths_beyond_file_or_format)
 {
     const uint64_t lengths[] = {0, 1, 3, 4, 100000001, UINT32_MAX, INT64_MAX, UINT64_MAX - 7};
-    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+    for (size_t i = 0; i < COUNT(lengths); i++) {
         char bytes[10];
         memcpy(bytes, &lengths[i], 8);
         memcpy(bytes + 8, "{}", 2);
@@ -153,9 +154,8 @@ START_TEST(test_safetensors_refuses_header_lengths_beyond_file_or_format)
         check_refused(ATTN_MALFORMED, "a header's length");
     }
 }
-END_TEST
 
-START_TEST(test_safetensors_refuses_header_above_limit_inside_a_sparse_file)
+TEST(safetensors_refuses_header_above_limit_inside_a_sparse_file)
 {
     const uint64_t length = ATTN_SAFETENSORS_MAX_HEADER + 1;
     char file[2 * SCRATCH_PATH];
@@ -164,18 +164,16 @@ START_TEST(test_safetensors_refuses_header_above_limit_inside_a_sparse_file)
     ck_assert_int_eq(truncate(file, 300000000), 0);
     check_refused(ATTN_MALFORMED, "a header above the limit");
 }
-END_TEST
 
-START_TEST(test_safetensors_refuses_files_shorter_than_a_length)
+TEST(safetensors_refuses_files_shorter_than_a_length)
 {
     for (size_t size = 0; size < 8; size++) {
         scratch_write(path, FILE_NAME, "\2\0\0\0\0\0\0\0", size);
         check_refused(ATTN_MALFORMED, "a short file");
     }
 }
-END_TEST
 
-START_TEST(test_safetensors_refuses_what_is_no_regular_file)
+TEST(safetensors_refuses_what_is_no_regular_file)
 {
     check_refused(ATTN_NOT_FOUND, "no file");
     ck_assert_int_eq(mkdirat(directory, FILE_NAME, 0700), 0);
@@ -187,9 +185,8 @@ START_TEST(test_safetensors_refuses_what_is_no_regular_file)
     ck_assert_int_eq(symlinkat("/dev/zero", directory, FILE_NAME), 0);
     check_refused(ATTN_IO, "a device behind a link");
 }
-END_TEST
 
-START_TEST(test_safetensors_refuses_long_names_and_large_or_deep_entries)
+TEST(safetensors_refuses_long_names_and_large_or_deep_entries)
 {
     size_t size = 300000;
     char *header = malloc(size);
@@ -214,11 +211,10 @@ START_TEST(test_safetensors_refuses_long_names_and_large_or_deep_entries)
     check_refused(ATTN_MALFORMED, "a wide list");
     free(header);
 }
-END_TEST
 
 /* ---- Containers that must be read ------------------------------------------------------------ */
 
-START_TEST(test_safetensors_finds_tensors_and_reports_their_shape)
+TEST(safetensors_finds_tensors_and_reports_their_shape)
 {
     scratch_write_tensors(
         path, FILE_NAME,
@@ -250,9 +246,8 @@ START_TEST(test_safetensors_finds_tensors_and_reports_their_shape)
     ck_assert_uint_eq(attn_safetensors_find(file, "empty")->shape[0], 0);
     attn_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(test_safetensors_reads_unaligned_ranges_of_every_float_type)
+TEST(safetensors_reads_unaligned_ranges_of_every_float_type)
 {
     /* One byte before the data and an odd header make every address odd. */
     const float f32[3] = {1.5f, -2.25f, 0x1p-149f};
@@ -281,9 +276,8 @@ START_TEST(test_safetensors_reads_unaligned_ranges_of_every_float_type)
         }
     attn_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(test_widen_f16_is_exact_for_all_65536_halves)
+TEST(widen_f16_is_exact_for_all_65536_halves)
 {
     for (uint32_t bits = 0; bits < 65536; bits++) {
         uint16_t half[65];
@@ -302,9 +296,8 @@ START_TEST(test_widen_f16_is_exact_for_all_65536_halves)
         }
     }
 }
-END_TEST
 
-START_TEST(test_widen_bf16_is_the_upper_half_of_a_float)
+TEST(widen_bf16_is_the_upper_half_of_a_float)
 {
     for (uint32_t bits = 0; bits < 65536; bits++) {
         uint16_t half[65];
@@ -318,7 +311,6 @@ START_TEST(test_widen_bf16_is_the_upper_half_of_a_float)
         ck_assert_int_eq(finite, (bits & 0x7f80) != 0x7f80);
     }
 }
-END_TEST
 
 /* A tensor "w" of 300,000 elements, more than two chunks, with one element that is not finite. */
 static void check_non_finite(const char *dtype, size_t size, uint32_t bits, size_t index)
@@ -348,10 +340,10 @@ static void check_non_finite(const char *dtype, size_t size, uint32_t bits, size
     free(out);
 }
 
-START_TEST(test_safetensors_refuses_nan_and_infinity_with_tensor_and_index)
+TEST(safetensors_refuses_nan_and_infinity_with_tensor_and_index)
 {
     const size_t indices[] = {0, 63, 64, 131071, 131072, 299999};
-    for (size_t i = 0; i < sizeof indices / sizeof indices[0]; i++) {
+    for (size_t i = 0; i < COUNT(indices); i++) {
         check_non_finite("F32", 4, 0x7f800000, indices[i]);
         check_non_finite("F32", 4, 0xffc00001, indices[i]);
         check_non_finite("F16", 2, 0xfc00, indices[i]);
@@ -360,9 +352,8 @@ START_TEST(test_safetensors_refuses_nan_and_infinity_with_tensor_and_index)
         check_non_finite("BF16", 2, 0xffff, indices[i]);
     }
 }
-END_TEST
 
-START_TEST(test_safetensors_refuses_to_widen_other_types)
+TEST(safetensors_refuses_to_widen_other_types)
 {
     scratch_write_tensors(path, FILE_NAME, "{\"w\":" T("F64", "[1]", "0", "8") "}", NULL, 8);
     struct attn_safetensors *file = open_good();
@@ -374,9 +365,8 @@ START_TEST(test_safetensors_refuses_to_widen_other_types)
     ck_assert_ptr_nonnull(strstr(error.message, "F64"));
     attn_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(test_safetensors_reports_a_file_that_has_shrunk_since_it_was_opened)
+TEST(safetensors_reports_a_file_that_has_shrunk_since_it_was_opened)
 {
     char name[2 * SCRATCH_PATH];
     float out[256];
@@ -390,9 +380,8 @@ START_TEST(test_safetensors_reports_a_file_that_has_shrunk_since_it_was_opened)
         ATTN_IO);
     attn_safetensors_close(file);
 }
-END_TEST
 
-START_TEST(test_safetensors_opens_a_header_of_50000_tensors)
+TEST(safetensors_opens_a_header_of_50000_tensors)
 {
     const size_t count = 50000;
     size_t size = count * 100, at = 1;
@@ -415,26 +404,5 @@ START_TEST(test_safetensors_opens_a_header_of_50000_tensors)
     }
     attn_safetensors_close(file);
 }
-END_TEST
 
-Suite *suite_safetensors(void)
-{
-    Suite *suite = suite_create("safetensors");
-    TCase *tcase = suite_cases(suite, "safetensors", setup, teardown, 60);
-    tcase_add_loop_test(tcase, test_safetensors_refuses_every_malformed_header, 0,
-                        sizeof malformed / sizeof malformed[0]);
-    tcase_add_test(tcase, test_safetensors_refuses_header_lengths_beyond_file_or_format);
-    tcase_add_test(tcase, test_safetensors_refuses_header_above_limit_inside_a_sparse_file);
-    tcase_add_test(tcase, test_safetensors_refuses_files_shorter_than_a_length);
-    tcase_add_test(tcase, test_safetensors_refuses_what_is_no_regular_file);
-    tcase_add_test(tcase, test_safetensors_refuses_long_names_and_large_or_deep_entries);
-    tcase_add_test(tcase, test_safetensors_finds_tensors_and_reports_their_shape);
-    tcase_add_test(tcase, test_safetensors_reads_unaligned_ranges_of_every_float_type);
-    tcase_add_test(tcase, test_widen_f16_is_exact_for_all_65536_halves);
-    tcase_add_test(tcase, test_widen_bf16_is_the_upper_half_of_a_float);
-    tcase_add_test(tcase, test_safetensors_refuses_nan_and_infinity_with_tensor_and_index);
-    tcase_add_test(tcase, test_safetensors_refuses_to_widen_other_types);
-    tcase_add_test(tcase, test_safetensors_reports_a_file_that_has_shrunk_since_it_was_opened);
-    tcase_add_test(tcase, test_safetensors_opens_a_header_of_50000_tensors);
-    return suite;
-}
+SUITE(safetensors)

@@ -139,9 +139,11 @@ static const struct {
     {"writes nothing elsewhere", writes_nothing_elsewhere},
     {"reaches threads that are there", reaches_threads_that_are_there},
 };
-#define ATTEMPTS ((int)(sizeof attempts / sizeof attempts[0]))
+#define ATTEMPTS ((int)COUNT(attempts))
 
-START_TEST(test_sandbox_refuses_what_serving_does_not_need)
+CASE(sandbox, set_up, tear_down, 0)
+
+TEST_EACH(sandbox_refuses_what_serving_does_not_need, ATTEMPTS)
 {
     int status = 0;
     pid_t child = fork();
@@ -152,12 +154,5 @@ START_TEST(test_sandbox_refuses_what_serving_does_not_need)
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: wait status 0x%x",
                   attempts[_i].name, (unsigned)status);
 }
-END_TEST
 
-Suite *suite_sandbox(void)
-{
-    Suite *suite = suite_create("sandbox");
-    TCase *tests = suite_cases(suite, "sandbox", set_up, tear_down, 0);
-    tcase_add_loop_test(tests, test_sandbox_refuses_what_serving_does_not_need, 0, ATTEMPTS);
-    return suite;
-}
+SUITE(sandbox)

@@ -7,6 +7,7 @@
 #include "attn_self_check.h"
 #include "engine/engine.h"
 #include "main.h"
+#include "opened.h"
 #include "suites.h"
 
 static struct attn_error error;
@@ -16,9 +17,7 @@ static struct attn_model *open_model(const char *config, enum attn_dtype dtype,
 {
     struct attn_model *model;
     const struct attn_model_options options = {.dtype = dtype, .kv_dtype = kv_dtype};
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), &options, &error),
-                     ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, &options);
     return model;
 }
 
@@ -38,7 +37,7 @@ static struct attn_engine *open_engine(unsigned threads)
 
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 
-START_TEST(test_self_check_holds_for_every_dtype_at_every_level)
+TEST_EACH(self_check_holds_for_every_dtype_at_every_level, 4)
 {
     for (unsigned kv = ATTN_F32; kv <= ATTN_INT8; kv++) {
         struct attn_model *model = open_model(GROUPED, dtypes[_i], (enum attn_dtype)kv);
@@ -60,9 +59,8 @@ START_TEST(test_self_check_holds_for_every_dtype_at_every_level)
         attn_model_close(model);
     }
 }
-END_TEST
 
-START_TEST(test_self_check_passes_over_layers_without_a_cache)
+TEST(self_check_passes_over_layers_without_a_cache)
 {
     struct attn_self_check found;
     struct attn_engine *engine = open_engine(2);
@@ -74,7 +72,6 @@ START_TEST(test_self_check_passes_over_layers_without_a_cache)
     attn_model_close(model);
     attn_engine_close(engine);
 }
-END_TEST
 
 /* ---- Wrong kernels --------------------------------------------------------------------------- */
 
@@ -127,7 +124,7 @@ static const struct fault faults[] = {
     {"a product whose second tile of rows is summed otherwise", project_by_tile, 1},
     {"a product whose columns depend on where it is cut", project_by_cut, 2},
 };
-#define NUM_FAULTS ((int)(sizeof faults / sizeof faults[0]))
+#define NUM_FAULTS ((int)COUNT(faults))
 
 /* Opens an engine whose product is replaced by that one. */
 static struct attn_engine *open_faulty(unsigned threads,
@@ -139,7 +136,7 @@ static struct attn_engine *open_faulty(unsigned threads,
     return engine;
 }
 
-START_TEST(test_self_check_finds_kernels_whose_bits_depend_on_neighbours_or_threads)
+TEST_EACH(self_check_finds_kernels_whose_bits_depend_on_neighbours_or_threads, NUM_FAULTS)
 {
     struct attn_model *model = open_model(GROUPED, ATTN_F32, ATTN_F32);
     for (unsigned threads = faults[_i].least_threads; threads <= 3; threads++) {
@@ -152,9 +149,8 @@ START_TEST(test_self_check_finds_kernels_whose_bits_depend_on_neighbours_or_thre
     }
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_self_check_takes_a_step_that_fails_in_any_company_for_the_same)
+TEST(self_check_takes_a_step_that_fails_in_any_company_for_the_same)
 {
     struct attn_self_check found;
     struct attn_model *model = open_model(GROUPED, ATTN_F32, ATTN_F16);
@@ -164,9 +160,8 @@ START_TEST(test_self_check_takes_a_step_that_fails_in_any_company_for_the_same)
     attn_model_close(model);
     attn_engine_close(engine);
 }
-END_TEST
 
-START_TEST(test_self_check_lets_no_daemon_start_with_such_kernels)
+TEST(self_check_lets_no_daemon_start_with_such_kernels)
 {
     struct srv_model item = {.name = "doubtful"};
     struct srv_app app = {.models = {.items = &item, .count = 1}};
@@ -184,18 +179,5 @@ START_TEST(test_self_check_lets_no_daemon_start_with_such_kernels)
     attn_model_close(item.attn);
     srv_log_close(&app.log);
 }
-END_TEST
 
-Suite *suite_self_check(void)
-{
-    Suite *suite = suite_create("self_check");
-    TCase *tests = suite_cases(suite, "self_check", NULL, NULL, 0);
-    tcase_add_loop_test(tests, test_self_check_holds_for_every_dtype_at_every_level, 0, 4);
-    tcase_add_test(tests, test_self_check_passes_over_layers_without_a_cache);
-    tcase_add_loop_test(tests,
-                        test_self_check_finds_kernels_whose_bits_depend_on_neighbours_or_threads, 0,
-                        NUM_FAULTS);
-    tcase_add_test(tests, test_self_check_takes_a_step_that_fails_in_any_company_for_the_same);
-    tcase_add_test(tests, test_self_check_lets_no_daemon_start_with_such_kernels);
-    return suite;
-}
+SUITE(self_check)

@@ -77,7 +77,9 @@ static const struct {
     {"", SRV_E_SESSION_NOT_FOUND},
 };
 
-START_TEST(test_session_missing_id_of_another_instance_is_told_apart)
+CASE(session, open_table, close_table, 0)
+
+TEST_EACH(session_missing_id_of_another_instance_is_told_apart, COUNT(missing))
 {
     ck_assert_int_eq(srv_session_fail_missing(sessions, missing[_i].id, &error), missing[_i].code);
     ck_assert_int_eq(error.code, missing[_i].code);
@@ -86,9 +88,8 @@ START_TEST(test_session_missing_id_of_another_instance_is_told_apart)
     ck_assert(strlen(error.instance) == owner &&
               memcmp(error.instance, missing[_i].id, owner) == 0);
 }
-END_TEST
 
-START_TEST(test_session_ids_have_instance_generation_and_105_other_bits)
+TEST(session_ids_have_instance_generation_and_105_other_bits)
 {
     struct srv_session *first, *second;
     ck_assert_int_eq(create(&first, NULL, 0, 0), SRV_OK);
@@ -101,10 +102,9 @@ START_TEST(test_session_ids_have_instance_generation_and_105_other_bits)
     srv_session_put(first);
     srv_session_put(second);
 }
-END_TEST
 
 /* Of a table of the same instance, 25 random bits agree by chance once in 33 million times. */
-START_TEST(test_session_tables_have_generations_of_their_own)
+TEST(session_tables_have_generations_of_their_own)
 {
     struct srv_sessions *other;
     struct srv_identity identity;
@@ -117,7 +117,6 @@ START_TEST(test_session_tables_have_generations_of_their_own)
     ck_assert_str_ne(srv_sessions_identity(other)->generation, identity.generation);
     srv_sessions_close(other);
 }
-END_TEST
 
 /* Finds a session and takes it out of the table, as DELETE does. */
 static bool delete_session(const char *id)
@@ -148,7 +147,7 @@ static void add(const char *id)
     srv_session_put(session);
 }
 
-START_TEST(test_session_left_out_options_take_the_model_s_and_the_table_s)
+TEST(session_left_out_options_take_the_model_s_and_the_table_s)
 {
     struct srv_session *session;
     ck_assert_int_eq(create(&session, NULL, 0, 0), SRV_OK);
@@ -158,9 +157,8 @@ START_TEST(test_session_left_out_options_take_the_model_s_and_the_table_s)
     ck_assert_uint_eq(strlen(session->id), 5 + 26);
     srv_session_put(session);
 }
-END_TEST
 
-START_TEST(test_session_expires_when_its_time_is_over_and_nothing_waits_for_it)
+TEST(session_expires_when_its_time_is_over_and_nothing_waits_for_it)
 {
     struct srv_session *waited;
     uint64_t now = srv_now_ns();
@@ -175,9 +173,8 @@ START_TEST(test_session_expires_when_its_time_is_over_and_nothing_waits_for_it)
     ck_assert_uint_eq(srv_sessions_count(sessions), 0);
     srv_session_put(waited);
 }
-END_TEST
 
-START_TEST(test_idle_time_may_have_begun_before_the_machine_did)
+TEST(idle_time_may_have_begun_before_the_machine_did)
 {
     struct srv_session *session;
     struct timespec up;
@@ -190,10 +187,9 @@ START_TEST(test_idle_time_may_have_begun_before_the_machine_did)
     ck_assert_uint_eq(expire(srv_now_ns()), 1);
     srv_session_put(session);
 }
-END_TEST
 
 /* Whatever was first in the list: its own, then one of its group, then one that is shared. */
-START_TEST(test_session_nearest_to_a_caller_is_its_own_then_its_group_s)
+TEST(session_nearest_to_a_caller_is_its_own_then_its_group_s)
 {
     static const struct srv_session_options options[] = {
         {.id = "x", .owner = "c", .shared = true},
@@ -212,9 +208,8 @@ START_TEST(test_session_nearest_to_a_caller_is_its_own_then_its_group_s)
     for (size_t i = 0; i < 3; i++)
         srv_session_put(made[i]);
 }
-END_TEST
 
-START_TEST(test_session_get_counts_as_use_and_peek_does_not)
+TEST(session_get_counts_as_use_and_peek_does_not)
 {
     struct srv_session *session;
     ck_assert_int_eq(create(&session, "a", 0, 0), SRV_OK);
@@ -225,7 +220,6 @@ START_TEST(test_session_get_counts_as_use_and_peek_does_not)
     ck_assert_uint_gt(atomic_load(&session->used_ns), 1);
     srv_session_put(session);
 }
-END_TEST
 
 /* ---- Several threads ------------------------------------------------------------------------- */
 
@@ -254,7 +248,7 @@ static void *contend(void *count)
     return NULL;
 }
 
-START_TEST(test_session_of_creates_at_once_exactly_one_wins)
+TEST(session_of_creates_at_once_exactly_one_wins)
 {
     pthread_t threads[THREADS];
     size_t counts[THREADS][3] = {{0}};
@@ -272,7 +266,6 @@ START_TEST(test_session_of_creates_at_once_exactly_one_wins)
     ck_assert_uint_eq(created, deleted);
     ck_assert_uint_eq(srv_sessions_count(sessions), 0);
 }
-END_TEST
 
 /* Creates sessions until the table is full. */
 static void *fill(void *created)
@@ -288,7 +281,7 @@ static void *fill(void *created)
     return NULL;
 }
 
-START_TEST(test_session_limit_holds_for_creates_at_once)
+TEST(session_limit_holds_for_creates_at_once)
 {
     pthread_t threads[THREADS];
     size_t counts[THREADS] = {0}, created = 0;
@@ -301,22 +294,5 @@ START_TEST(test_session_limit_holds_for_creates_at_once)
     ck_assert_uint_eq(created, limits.max_sessions);
     ck_assert_uint_eq(srv_sessions_count(sessions), limits.max_sessions);
 }
-END_TEST
 
-Suite *suite_session(void)
-{
-    Suite *suite = suite_create("session");
-    TCase *tests = suite_cases(suite, "session", open_table, close_table, 0);
-    tcase_add_loop_test(tests, test_session_missing_id_of_another_instance_is_told_apart, 0,
-                        sizeof missing / sizeof missing[0]);
-    tcase_add_test(tests, test_session_ids_have_instance_generation_and_105_other_bits);
-    tcase_add_test(tests, test_session_tables_have_generations_of_their_own);
-    tcase_add_test(tests, test_session_left_out_options_take_the_model_s_and_the_table_s);
-    tcase_add_test(tests, test_session_expires_when_its_time_is_over_and_nothing_waits_for_it);
-    tcase_add_test(tests, test_idle_time_may_have_begun_before_the_machine_did);
-    tcase_add_test(tests, test_session_nearest_to_a_caller_is_its_own_then_its_group_s);
-    tcase_add_test(tests, test_session_get_counts_as_use_and_peek_does_not);
-    tcase_add_test(tests, test_session_of_creates_at_once_exactly_one_wins);
-    tcase_add_test(tests, test_session_limit_holds_for_creates_at_once);
-    return suite;
-}
+SUITE(session)

@@ -100,23 +100,22 @@ static void run_threads(struct srv_account *of)
     ck_assert_uint_eq(account.used[SRV_QUOTA_IN_FLIGHT], 0);
 }
 
-START_TEST(test_shares_32_threads_of_an_address_never_pass_it_by_a_byte) { run_threads(NULL); }
-END_TEST
+CASE(shares, set_up, NULL, 120)
 
-START_TEST(test_shares_32_threads_of_a_key_never_pass_it_by_a_byte) { run_threads(&account); }
-END_TEST
+TEST(shares_32_threads_of_an_address_never_pass_it_by_a_byte) { run_threads(NULL); }
 
-START_TEST(test_shares_32_threads_of_a_key_never_pass_its_own_limit)
+TEST(shares_32_threads_of_a_key_never_pass_it_by_a_byte) { run_threads(&account); }
+
+TEST(shares_32_threads_of_a_key_never_pass_its_own_limit)
 {
     limits.max_client_in_flight_bytes = DAEMON;
     atomic_store(&account.limits[SRV_QUOTA_IN_FLIGHT], SHARE);
     run_threads(&account);
 }
-END_TEST
 
 /* ---- One request ----------------------------------------------------------------------------- */
 
-START_TEST(test_shares_are_to_the_byte)
+TEST(shares_are_to_the_byte)
 {
     struct srv_request a = request_of(1, NULL), b = request_of(1, NULL);
     ck_assert(srv_request_charge(&a, SHARE - 10));
@@ -128,9 +127,8 @@ START_TEST(test_shares_are_to_the_byte)
     srv_request_uncharge(&b);
     ck_assert(srv_request_charge(&c, 10) && !srv_request_charge(&c, 1));
 }
-END_TEST
 
-START_TEST(test_shares_do_not_bound_a_request_that_is_alone)
+TEST(shares_do_not_bound_a_request_that_is_alone)
 {
     struct srv_request a = request_of(1, NULL), b = request_of(1, NULL);
     ck_assert(srv_request_client_allows(&a, 3 * SHARE));
@@ -141,9 +139,8 @@ START_TEST(test_shares_do_not_bound_a_request_that_is_alone)
     srv_request_uncharge(&a);
     ck_assert(srv_request_charge(&b, 1) && !srv_request_charge(&a, SHARE));
 }
-END_TEST
 
-START_TEST(test_shares_of_keys_are_theirs_and_not_the_address_s)
+TEST(shares_of_keys_are_theirs_and_not_the_address_s)
 {
     struct srv_account second = account;
     struct srv_request a = request_of(1, &account), b = request_of(1, &second);
@@ -152,9 +149,8 @@ START_TEST(test_shares_of_keys_are_theirs_and_not_the_address_s)
     ck_assert(!srv_request_charge(&same, 1));
     ck_assert_uint_eq(*srv_clients_bytes(&clients, 1), 0);
 }
-END_TEST
 
-START_TEST(test_shares_give_way_to_a_limit_of_the_key)
+TEST(shares_give_way_to_a_limit_of_the_key)
 {
     struct srv_request a = request_of(1, &account), b = request_of(1, &account);
     atomic_store(&account.limits[SRV_QUOTA_IN_FLIGHT], 2 * SHARE);
@@ -167,9 +163,8 @@ START_TEST(test_shares_give_way_to_a_limit_of_the_key)
     srv_request_uncharge(&b);
     ck_assert_uint_eq(account.used[SRV_QUOTA_IN_FLIGHT], 0);
 }
-END_TEST
 
-START_TEST(test_shares_leave_room_for_probes)
+TEST(shares_leave_room_for_probes)
 {
     static const struct srv_route probe = {.while_draining = true};
     struct srv_request a = request_of(1, NULL), b = request_of(1, NULL), c = b;
@@ -183,10 +178,9 @@ START_TEST(test_shares_leave_room_for_probes)
     ck_assert(srv_request_charge(&c, SRV_PROBE_BYTES));
     ck_assert_uint_eq(srv_clients_bytes(&clients, 1)[0], SHARE);
 }
-END_TEST
 
 /* What the daemon's own bound refuses is not left counted for the client. */
-START_TEST(test_shares_get_back_what_the_daemon_has_no_room_for)
+TEST(shares_get_back_what_the_daemon_has_no_room_for)
 {
     struct srv_request a = request_of(1, NULL), b = request_of(2, NULL);
     in_flight.limit = SHARE;
@@ -194,9 +188,8 @@ START_TEST(test_shares_get_back_what_the_daemon_has_no_room_for)
     ck_assert(!srv_request_charge(&b, 2) && !b.over_client_limit);
     ck_assert_uint_eq(*srv_clients_bytes(&clients, 2), 0);
 }
-END_TEST
 
-START_TEST(test_shares_spread_addresses_by_a_secret)
+TEST(shares_spread_addresses_by_a_secret)
 {
     static size_t counts[SRV_CLIENT_COUNTERS];
     size_t most = 0, moved = 0;
@@ -213,7 +206,6 @@ START_TEST(test_shares_spread_addresses_by_a_secret)
     ck_assert_uint_le(most, 25); /* of 5 in the mean */
     ck_assert_uint_gt(moved, 5 * SRV_CLIENT_COUNTERS * 9 / 10);
 }
-END_TEST
 
 static uint64_t address_of(int family, const char *text)
 {
@@ -224,7 +216,7 @@ static uint64_t address_of(int family, const char *text)
     return srv_client_address((struct sockaddr *)&peer);
 }
 
-START_TEST(test_shares_addresses_are_ipv4_or_64_bits_of_ipv6)
+TEST(shares_addresses_are_ipv4_or_64_bits_of_ipv6)
 {
     const struct sockaddr none = {.sa_family = AF_UNSPEC};
     ck_assert_uint_eq(address_of(AF_INET, "192.0.2.1"), 0xc0000201);
@@ -234,22 +226,5 @@ START_TEST(test_shares_addresses_are_ipv4_or_64_bits_of_ipv6)
     ck_assert_uint_ne(address_of(AF_INET6, "2001:db8:1:3::1"), UINT64_C(0x20010db800010002));
     ck_assert_uint_eq(srv_client_address(&none), 0);
 }
-END_TEST
 
-Suite *suite_shares(void)
-{
-    Suite *suite = suite_create("shares");
-    TCase *shares = suite_cases(suite, "shares", set_up, NULL, 120);
-    tcase_add_test(shares, test_shares_32_threads_of_an_address_never_pass_it_by_a_byte);
-    tcase_add_test(shares, test_shares_32_threads_of_a_key_never_pass_it_by_a_byte);
-    tcase_add_test(shares, test_shares_32_threads_of_a_key_never_pass_its_own_limit);
-    tcase_add_test(shares, test_shares_are_to_the_byte);
-    tcase_add_test(shares, test_shares_do_not_bound_a_request_that_is_alone);
-    tcase_add_test(shares, test_shares_of_keys_are_theirs_and_not_the_address_s);
-    tcase_add_test(shares, test_shares_give_way_to_a_limit_of_the_key);
-    tcase_add_test(shares, test_shares_leave_room_for_probes);
-    tcase_add_test(shares, test_shares_get_back_what_the_daemon_has_no_room_for);
-    tcase_add_test(shares, test_shares_spread_addresses_by_a_secret);
-    tcase_add_test(shares, test_shares_addresses_are_ipv4_or_64_bits_of_ipv6);
-    return suite;
-}
+SUITE(shares)

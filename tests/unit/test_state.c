@@ -13,6 +13,7 @@
 
 #include "attn_state.h"
 #include "files/checksum.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -41,8 +42,7 @@ static struct attn_model *make_model(unsigned seed)
              "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
              "\"num_hidden_layers\":2,\"rope_theta\":10000,\"seed\":%u}",
              seed);
-    ck_assert_int_eq(attn_model_open_random(&made, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(made, &error), ATTN_OK);
+    made = opened_random(config, NULL);
     return made;
 }
 
@@ -55,8 +55,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_model_close(model);
     attn_engine_close(engine);
 }
@@ -241,7 +240,9 @@ static void do_move(struct known *to, const struct known *from, struct rng *r)
     free(file);
 }
 
-START_TEST(test_state_any_sequence_of_operations_leaves_what_a_replay_of_its_tokens_gives)
+CASE(state, setup, teardown, 120)
+
+TEST_EACH(state_any_sequence_of_operations_leaves_what_a_replay_of_its_tokens_gives, 6)
 {
     static struct known known[CACHES];
     struct rng r = rng_seeded((uint64_t)_i + 1);
@@ -274,7 +275,6 @@ START_TEST(test_state_any_sequence_of_operations_leaves_what_a_replay_of_its_tok
     for (size_t i = 0; i < CACHES; i++)
         attn_cache_free(known[i].cache);
 }
-END_TEST
 
 /* ---- Files that must be refused -------------------------------------------------------------- */
 
@@ -326,7 +326,7 @@ static void refuse_altered(const char *from, const char *to, enum attn_status st
     attn_cache_free(k.cache);
 }
 
-START_TEST(test_state_what_is_wrong_is_named)
+TEST(state_what_is_wrong_is_named)
 {
     refuse_altered("attn-cache-1", "attn-cache-2", ATTN_MALFORMED);
     refuse_altered("\"fingerprint\":\"", "\"fingerprinx\":\"", ATTN_INVALID);
@@ -337,9 +337,8 @@ START_TEST(test_state_what_is_wrong_is_named)
     refuse_altered("\"a\":\"b c\"", "\"a\":\"b d\"", ATTN_MALFORMED);
     ck_assert_str_eq(error.param, "checksum");
 }
-END_TEST
 
-START_TEST(test_state_of_other_weights_or_too_long_is_refused)
+TEST(state_of_other_weights_or_too_long_is_refused)
 {
     struct known k = sample(100);
     size_t size, used = attn_cache_pool_used(pool);
@@ -361,7 +360,6 @@ START_TEST(test_state_of_other_weights_or_too_long_is_refused)
     attn_cache_free(k.cache);
     attn_model_close(other);
 }
-END_TEST
 
 /* Sets the first number of the first tensor, which begins where the header ends. */
 static void put_first(char *file, float number)
@@ -390,14 +388,14 @@ static void repair(char *file, size_t size, const struct attn_import *state)
     attn_checksum_hex(at + 12, &sum);
 }
 
-START_TEST(test_state_numbers_that_no_cache_can_hold_are_refused_though_the_checksum_is_right)
+TEST(state_numbers_that_no_cache_can_hold_are_refused_though_the_checksum_is_right)
 {
     static const float numbers[] = {NAN, INFINITY, -INFINITY, 2e15f, -2e15f, 1e15f};
     struct known k = sample(6);
     size_t size;
     char *file = save(&size, k.cache, 4096);
     struct attn_import *state;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         ck_assert_int_eq(attn_import_open(&state, file, size, &error), ATTN_OK);
         put_first(file, numbers[i]);
         repair(file, size, state);
@@ -411,22 +409,20 @@ START_TEST(test_state_numbers_that_no_cache_can_hold_are_refused_though_the_chec
     free(file);
     attn_cache_free(k.cache);
 }
-END_TEST
 
-START_TEST(test_state_notes_that_would_break_the_header_are_refused)
+TEST(state_notes_that_would_break_the_header_are_refused)
 {
     static const struct attn_note wrong[] = {{"a\"b", "c"},    {"a", "\\"},       {"a", "\n"},
                                              {"a=b", "c"},     {"checksum", "c"}, {"format", "c"},
                                              {"a", "\xc3\xa4"}};
     struct attn_cache *cache = new_cache();
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         struct attn_export *state = NULL;
         ck_assert_int_eq(attn_export_open(&state, cache, &wrong[i], 1, &error), ATTN_INVALID);
         ck_assert_ptr_null(state);
     }
     attn_cache_free(cache);
 }
-END_TEST
 
 /* The status of opening an export with so many notes, and two more pairs where `extra` is set. */
 static enum attn_status open_with(const struct attn_note *notes, size_t count, bool extra)
@@ -452,7 +448,7 @@ static enum attn_status open_with(const struct attn_note *notes, size_t count, b
     return status;
 }
 
-START_TEST(test_state_has_at_most_as_many_notes_as_documented)
+TEST(state_has_at_most_as_many_notes_as_documented)
 {
     static char names[ATTN_MAX_NOTES + 1][8];
     static struct attn_note notes[ATTN_MAX_NOTES + 1];
@@ -469,11 +465,10 @@ START_TEST(test_state_has_at_most_as_many_notes_as_documented)
     ck_assert_int_eq(open_with(notes, ATTN_MAX_NOTES - 1, true), ATTN_OK);
     ck_assert_int_eq(open_with(notes, ATTN_MAX_NOTES, true), ATTN_MALFORMED);
 }
-END_TEST
 
 static size_t heap_bytes(void) { return INSTRUMENTED ? 0 : mallinfo2().uordblks; }
 
-START_TEST(test_state_files_take_no_more_memory_than_is_said_before)
+TEST(state_files_take_no_more_memory_than_is_said_before)
 {
     static const struct attn_note notes[] = {{"model", "tiny"}, {"a", "b c"}};
     struct attn_cache *cache = new_cache(), *frozen, *empty;
@@ -499,9 +494,8 @@ START_TEST(test_state_files_take_no_more_memory_than_is_said_before)
     attn_cache_free(cache);
     free(file);
 }
-END_TEST
 
-START_TEST(test_state_forks_of_a_long_cache_are_paid_for_by_the_pool)
+TEST(state_forks_of_a_long_cache_are_paid_for_by_the_pool)
 {
     struct attn_cache *cache = new_cache(), *fork;
     float rows[GROUPS * LONGEST * HEAD] = {0};
@@ -515,22 +509,5 @@ START_TEST(test_state_forks_of_a_long_cache_are_paid_for_by_the_pool)
     ck_assert_int_eq(attn_cache_write(cache, 9, 1, rows, rows, &error), ATTN_NOT_FOUND);
     attn_cache_free(cache);
 }
-END_TEST
 
-Suite *suite_state(void)
-{
-    Suite *suite = suite_create("state");
-    TCase *tests = suite_cases(suite, "state", setup, teardown, 120);
-    tcase_add_loop_test(
-        tests, test_state_any_sequence_of_operations_leaves_what_a_replay_of_its_tokens_gives, 0,
-        6);
-    tcase_add_test(tests, test_state_what_is_wrong_is_named);
-    tcase_add_test(tests, test_state_of_other_weights_or_too_long_is_refused);
-    tcase_add_test(
-        tests, test_state_numbers_that_no_cache_can_hold_are_refused_though_the_checksum_is_right);
-    tcase_add_test(tests, test_state_notes_that_would_break_the_header_are_refused);
-    tcase_add_test(tests, test_state_has_at_most_as_many_notes_as_documented);
-    tcase_add_test(tests, test_state_files_take_no_more_memory_than_is_said_before);
-    tcase_add_test(tests, test_state_forks_of_a_long_cache_are_paid_for_by_the_pool);
-    return suite;
-}
+SUITE(state)

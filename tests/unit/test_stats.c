@@ -16,7 +16,7 @@
 /* ---- Rows ---- */
 
 /* Query 2 of keys 0 to 4, of which keys 0 (padding) and 1 are not reachable. */
-START_TEST(test_stats_row_measures_what_was_worked_out_by_hand)
+TEST(stats_row_measures_what_was_worked_out_by_hand)
 {
     static const float weights[] = {0, 0, 0.5f, 0.25f, 0.25f};
     static const uint8_t reachable[] = {0, 0, 1, 1, 1};
@@ -36,9 +36,8 @@ START_TEST(test_stats_row_measures_what_was_worked_out_by_hand)
     ck_assert_float_eq_tol(row.chance_first, 1.0f / 3, 1e-7f);
     ck_assert_float_eq_tol(row.chance_local, 2.0f / 3, 1e-7f);
 }
-END_TEST
 
-START_TEST(test_stats_row_that_sees_nothing_is_zero)
+TEST(stats_row_that_sees_nothing_is_zero)
 {
     static const float weights[3];
     static const uint8_t reachable[3];
@@ -48,10 +47,9 @@ START_TEST(test_stats_row_that_sees_nothing_is_zero)
     attn_stats_row(&row, weights, reachable, 3, 1, 0, SIZE_MAX);
     ck_assert_mem_eq(&row, &zero, sizeof row);
 }
-END_TEST
 
 /* A query may be before all keys, or after them, and there may be no first key. */
-START_TEST(test_stats_row_of_a_query_outside_of_the_keys_has_no_self)
+TEST(stats_row_of_a_query_outside_of_the_keys_has_no_self)
 {
     static const float weights[] = {0.25f, 0.75f};
     static const uint8_t reachable[] = {1, 1};
@@ -65,9 +63,8 @@ START_TEST(test_stats_row_of_a_query_outside_of_the_keys_has_no_self)
     ck_assert_float_eq(row.previous, 0.75f);
     ck_assert_float_eq(row.local, 1);
 }
-END_TEST
 
-START_TEST(test_stats_row_of_equal_weights_has_the_first_as_strongest)
+TEST(stats_row_of_equal_weights_has_the_first_as_strongest)
 {
     static const float zeroes[4];
     static const uint8_t reachable[] = {0, 1, 1, 1};
@@ -76,7 +73,6 @@ START_TEST(test_stats_row_of_equal_weights_has_the_first_as_strongest)
     ck_assert_uint_eq(row.strongest, 1);
     ck_assert_float_eq(row.entropy, 0);
 }
-END_TEST
 
 /* ---- Heads ---- */
 
@@ -173,34 +169,31 @@ static void half_at_one_distance(float *weights, size_t t, size_t end)
     weights[t < end / 2 ? t + end / 2 : end - 1 - t] = 1;
 }
 
-START_TEST(test_stats_uniform_head_is_global_however_short_the_text)
+TEST(stats_uniform_head_is_global_however_short_the_text)
 {
     static const size_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 64, 512};
-    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+    for (size_t i = 0; i < COUNT(tokens); i++) {
         require_pattern(uniform, tokens[i], true, ATTN_PATTERN_GLOBAL);
         require_pattern(uniform, tokens[i], false, ATTN_PATTERN_GLOBAL);
     }
 }
-END_TEST
 
-START_TEST(test_stats_previous_token_head_is_previous)
+TEST(stats_previous_token_head_is_previous)
 {
     require_pattern(previous, 2, true, ATTN_PATTERN_PREVIOUS);
     require_pattern(previous, 8, true, ATTN_PATTERN_PREVIOUS);
     require_pattern(previous, 64, true, ATTN_PATTERN_PREVIOUS);
     require_pattern(previous, 64, false, ATTN_PATTERN_PREVIOUS);
 }
-END_TEST
 
-START_TEST(test_stats_head_on_the_first_token_is_sink)
+TEST(stats_head_on_the_first_token_is_sink)
 {
     require_pattern(sink, 8, true, ATTN_PATTERN_SINK);
     require_pattern(sink, 64, true, ATTN_PATTERN_SINK);
     require_pattern(sink, 64, false, ATTN_PATTERN_SINK);
 }
-END_TEST
 
-START_TEST(test_stats_head_at_one_distance_is_positional)
+TEST(stats_head_at_one_distance_is_positional)
 {
     require_pattern(self, 8, true, ATTN_PATTERN_POSITIONAL);
     require_pattern(self, 64, false, ATTN_PATTERN_POSITIONAL);
@@ -208,23 +201,20 @@ START_TEST(test_stats_head_at_one_distance_is_positional)
     require_pattern(three_back, 64, true, ATTN_PATTERN_POSITIONAL);
     require_pattern(next, 64, false, ATTN_PATTERN_POSITIONAL);
 }
-END_TEST
 
-START_TEST(test_stats_head_of_half_its_rows_at_one_distance_is_not_positional)
+TEST(stats_head_of_half_its_rows_at_one_distance_is_not_positional)
 {
     require_pattern(half_at_one_distance, 64, false, ATTN_PATTERN_FOCUSED);
 }
-END_TEST
 
-START_TEST(test_stats_head_that_spreads_near_by_is_local)
+TEST(stats_head_that_spreads_near_by_is_local)
 {
     require_pattern(near_by, 64, false, ATTN_PATTERN_LOCAL);
     require_pattern(near_by, 64, true, ATTN_PATTERN_LOCAL);
 }
-END_TEST
 
 /* Where a row can see near keys only, its weight on near keys says nothing. */
-START_TEST(test_stats_head_that_sees_near_keys_only_is_not_local)
+TEST(stats_head_that_sees_near_keys_only_is_not_local)
 {
     require_pattern(uniform, RADIUS + 1, true, ATTN_PATTERN_GLOBAL);
     require_pattern(uniform, RADIUS + 1, false, ATTN_PATTERN_GLOBAL);
@@ -234,17 +224,15 @@ START_TEST(test_stats_head_that_sees_near_keys_only_is_not_local)
     attn_stats_reduce(&stats, &row, 1, 0);
     ck_assert_int_eq(stats.pattern, ATTN_PATTERN_GLOBAL);
 }
-END_TEST
 
-START_TEST(test_stats_head_on_one_key_anywhere_is_focused)
+TEST(stats_head_on_one_key_anywhere_is_focused)
 {
     require_pattern(anywhere, 64, false, ATTN_PATTERN_FOCUSED);
     require_pattern(anywhere, 512, true, ATTN_PATTERN_FOCUSED);
 }
-END_TEST
 
 /* One row cannot show a constant distance. */
-START_TEST(test_stats_one_row_on_a_far_key_is_focused_not_positional)
+TEST(stats_one_row_on_a_far_key_is_focused_not_positional)
 {
     static const float weights[32] = {[11] = 1};
     uint8_t reachable[32];
@@ -256,10 +244,9 @@ START_TEST(test_stats_one_row_on_a_far_key_is_focused_not_positional)
     ck_assert_int_eq(stats.pattern, ATTN_PATTERN_FOCUSED);
     ck_assert_double_eq_tol(stats.mean_distance, 20, 1e-6);
 }
-END_TEST
 
 /* Rows of a step over a cache have positions after the cached ones. */
-START_TEST(test_stats_rows_behind_a_cache_count_distances_from_their_own_position)
+TEST(stats_rows_behind_a_cache_count_distances_from_their_own_position)
 {
     uint8_t reachable[32];
     struct attn_row_stats four[4];
@@ -273,10 +260,9 @@ START_TEST(test_stats_rows_behind_a_cache_count_distances_from_their_own_positio
     attn_stats_reduce(&stats, four, 4, 28);
     ck_assert_int_eq(stats.pattern, ATTN_PATTERN_POSITIONAL);
 }
-END_TEST
 
 /* Over T = 4 causal tokens a uniform row t has 1/(t+1) everywhere. */
-START_TEST(test_stats_means_of_a_uniform_causal_head_are_those_worked_out_by_hand)
+TEST(stats_means_of_a_uniform_causal_head_are_those_worked_out_by_hand)
 {
     struct attn_head_stats stats = reduce(uniform, 4, true);
     const double harmonic = (1 + 1.0 / 2 + 1.0 / 3 + 1.0 / 4) / 4;
@@ -289,9 +275,8 @@ START_TEST(test_stats_means_of_a_uniform_causal_head_are_those_worked_out_by_han
     ck_assert_double_eq_tol(stats.local, 1, 1e-6);
     ck_assert_double_eq_tol(stats.largest, harmonic, 1e-6);
 }
-END_TEST
 
-START_TEST(test_stats_rows_that_see_nothing_do_not_count)
+TEST(stats_rows_that_see_nothing_do_not_count)
 {
     struct attn_head_stats alone = reduce(previous, 8, true), with;
     memset(&rows[8], 0, 3 * sizeof rows[8]);
@@ -305,9 +290,8 @@ START_TEST(test_stats_rows_that_see_nothing_do_not_count)
     ck_assert_double_eq(with.entropy + with.mean_distance + with.self + with.largest, 0);
     ck_assert_int_eq(with.pattern, ATTN_PATTERN_GLOBAL);
 }
-END_TEST
 
-START_TEST(test_stats_rows_that_see_nothing_have_no_target_and_no_group)
+TEST(stats_rows_that_see_nothing_have_no_target_and_no_group)
 {
     static const struct attn_row_stats two[2] = {{.reachable = 2, .strongest = 1, .target = 0.5f}};
     static const int64_t targets[] = {1, 0};
@@ -323,9 +307,8 @@ START_TEST(test_stats_rows_that_see_nothing_have_no_target_and_no_group)
     ck_assert_double_eq(group.share, 0.25);
     ck_assert_double_eq(group.hits, 0);
 }
-END_TEST
 
-START_TEST(test_stats_of_a_single_token_are_its_own_and_tell_no_pattern)
+TEST(stats_of_a_single_token_are_its_own_and_tell_no_pattern)
 {
     struct attn_head_stats stats = reduce(self, 1, true);
     ck_assert_uint_eq(stats.rows, 1);
@@ -334,39 +317,12 @@ START_TEST(test_stats_of_a_single_token_are_its_own_and_tell_no_pattern)
     ck_assert_double_eq(stats.entropy, 0);
     ck_assert_int_eq(stats.pattern, ATTN_PATTERN_GLOBAL);
 }
-END_TEST
 
-START_TEST(test_stats_patterns_have_names)
+TEST(stats_patterns_have_names)
 {
     ck_assert_str_eq(attn_pattern_name(ATTN_PATTERN_GLOBAL), "global");
     ck_assert_str_eq(attn_pattern_name(ATTN_PATTERN_FOCUSED), "focused");
     ck_assert_str_eq(attn_pattern_name((enum attn_pattern)6), "unknown");
 }
-END_TEST
 
-Suite *suite_stats(void)
-{
-    Suite *suite = suite_create("stats");
-    TCase *row = suite_cases(suite, "row", NULL, NULL, 0);
-    TCase *head = suite_cases(suite, "head", NULL, NULL, 0);
-    tcase_add_test(row, test_stats_row_measures_what_was_worked_out_by_hand);
-    tcase_add_test(row, test_stats_row_that_sees_nothing_is_zero);
-    tcase_add_test(row, test_stats_row_of_a_query_outside_of_the_keys_has_no_self);
-    tcase_add_test(row, test_stats_row_of_equal_weights_has_the_first_as_strongest);
-    tcase_add_test(head, test_stats_uniform_head_is_global_however_short_the_text);
-    tcase_add_test(head, test_stats_previous_token_head_is_previous);
-    tcase_add_test(head, test_stats_head_on_the_first_token_is_sink);
-    tcase_add_test(head, test_stats_head_at_one_distance_is_positional);
-    tcase_add_test(head, test_stats_head_of_half_its_rows_at_one_distance_is_not_positional);
-    tcase_add_test(head, test_stats_head_that_spreads_near_by_is_local);
-    tcase_add_test(head, test_stats_head_that_sees_near_keys_only_is_not_local);
-    tcase_add_test(head, test_stats_head_on_one_key_anywhere_is_focused);
-    tcase_add_test(head, test_stats_one_row_on_a_far_key_is_focused_not_positional);
-    tcase_add_test(head, test_stats_rows_behind_a_cache_count_distances_from_their_own_position);
-    tcase_add_test(head, test_stats_means_of_a_uniform_causal_head_are_those_worked_out_by_hand);
-    tcase_add_test(head, test_stats_rows_that_see_nothing_do_not_count);
-    tcase_add_test(head, test_stats_rows_that_see_nothing_have_no_target_and_no_group);
-    tcase_add_test(head, test_stats_of_a_single_token_are_its_own_and_tell_no_pattern);
-    tcase_add_test(head, test_stats_patterns_have_names);
-    return suite;
-}
+SUITE(stats)

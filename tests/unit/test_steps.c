@@ -12,6 +12,7 @@
 #include "attn_state.h"
 #include "layers/mla.h"
 #include "models/model.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -30,27 +31,14 @@ static void setup(void)
 
 static void teardown(void)
 {
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
+    free_unused_pool(pool);
     attn_engine_close(engine);
 }
 
 static struct attn_model *random_model(const char *config)
 {
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
-    struct attn_model *model;
-    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
-                      ATTN_OK,
-                  "%s", error.message);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
-    return model;
-}
-
-static struct attn_cache *new_cache(const struct attn_model *model, size_t max_length)
-{
-    struct attn_cache *cache;
-    ck_assert_int_eq(attn_cache_new(&cache, pool, model, max_length, &error), ATTN_OK);
-    return cache;
+    return opened_random(config, &options);
 }
 
 /* Rows [from, from + n) of x [..][E] appended to the cache, outputs into out [..][E]. */
@@ -66,10 +54,7 @@ static void append(struct attn_cache *cache, const struct attn_model *model, con
         .outputs = {.output = out + from * width},
         .commit = true,
     };
-    struct attn_step *steps[] = {&step};
-    ck_assert_msg(attn_decode(engine, model, 0, steps, 1) == ATTN_OK &&
-                      step.error.status == ATTN_OK,
-                  "%s", step.error.message);
+    ck_assert_msg(one_step(engine, model, 0, &step) == ATTN_OK, "%s", step.error.message);
 }
 
 /* ---- Layers that read others ---- */
@@ -83,13 +68,13 @@ static enum attn_status append_to(struct attn_cache *cache, const struct attn_mo
                              .rows = n,
                              .hidden_states = x,
                              .commit = true};
-    struct attn_step *steps[] = {&step};
-    ck_assert_int_eq(attn_decode(engine, model, layer, steps, 1), ATTN_OK);
-    return step.error.status;
+    return one_step(engine, model, layer, &step);
 }
 
+CASE(steps, setup, teardown, 120)
+
 /* Layer 2 of that model reads the keys and values of layer 0. */
-START_TEST(test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it)
+TEST(steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it)
 {
     struct attn_model *model;
     struct attn_cache *fork;
@@ -98,7 +83,7 @@ START_TEST(test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after
                      ATTN_OK);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     float *x = rng_floats(&r, 5 * attn_model_layer(model, 0)->hidden_size, 1);
-    struct attn_cache *cache = new_cache(model, 64);
+    struct attn_cache *cache = opened_cache(pool, model, 64);
     ck_assert_int_eq(append_to(cache, model, 2, x, 5), ATTN_INVALID);
     ck_assert_int_eq(append_to(cache, model, 0, x, 5), ATTN_OK);
     const size_t bytes = attn_cache_bytes(cache);
@@ -117,11 +102,10 @@ START_TEST(test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after
     attn_model_close(model);
     free(x);
 }
-END_TEST
 
 /* A layer with a window keeps what a slower layer that reads it still sees, and a state of both can
  * be written.  A layer whose source is not resident has no tokens. */
-START_TEST(test_steps_of_a_layer_that_reads_another_may_stay_behind)
+TEST(steps_of_a_layer_that_reads_another_may_stay_behind)
 {
     static const size_t reader = 2, behind[] = {1, 100, 386};
     struct attn_model *model;
@@ -131,7 +115,7 @@ START_TEST(test_steps_of_a_layer_that_reads_another_may_stay_behind)
         attn_model_open(&model, "tests/golden/gemma4_kv_shared/model",
                         &(struct attn_model_options){.layers = &reader, .num_layers = 1}, &error),
         ATTN_OK);
-    struct attn_cache *cache = new_cache(model, 1000);
+    struct attn_cache *cache = opened_cache(pool, model, 1000);
     ck_assert_uint_eq(attn_cache_first(cache, reader), 0);
     ck_assert_int_eq(attn_export_open(&state, cache, NULL, 0, &error), ATTN_OK);
     attn_export_close(state);
@@ -143,7 +127,7 @@ START_TEST(test_steps_of_a_layer_that_reads_another_may_stay_behind)
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     float *x = rng_floats(&r, 500 * attn_model_layer(model, 0)->hidden_size, 1);
     for (size_t i = 0; i < 3; i++) {
-        cache = new_cache(model, 1000);
+        cache = opened_cache(pool, model, 1000);
         ck_assert_int_eq(append_to(cache, model, 0, x, 386), ATTN_OK);
         ck_assert_int_eq(append_to(cache, model, reader, x, behind[i]), ATTN_OK);
         for (size_t step = 0; step < 3; step++)
@@ -159,7 +143,6 @@ START_TEST(test_steps_of_a_layer_that_reads_another_may_stay_behind)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Batches ---- */
 
@@ -168,7 +151,8 @@ static const char batch_config[] = "{\"hidden_size\":96,\"num_attention_heads\":
                                    "\"num_key_value_heads\":2,\"rope_theta\":10000,\"seed\":5}";
 
 /* 800 inputs are more than two blocks of a product, 200 rows more than one. */
-START_TEST(test_steps_prefill_and_single_steps_give_the_same_bits)
+TEST_RANGE(steps_prefill_and_single_steps_give_the_same_bits, (ATTN_CPU_PORTABLE + 1) * NUM_DTYPES,
+           ATTN_NUM_CPU_LEVELS *NUM_DTYPES)
 {
     const struct attn_engine_options options = {.level = (enum attn_cpu_level)(_i / NUM_DTYPES)};
     struct attn_engine *usual = engine;
@@ -181,7 +165,7 @@ START_TEST(test_steps_prefill_and_single_steps_give_the_same_bits)
     const size_t rows = 200, n = rows * 800;
     float *x = rng_floats(&r, n, 1), *whole = calloc(n, sizeof *whole);
     float *single = calloc(n, sizeof *single);
-    struct attn_cache *a = new_cache(model, rows), *b = new_cache(model, rows);
+    struct attn_cache *a = opened_cache(pool, model, rows), *b = opened_cache(pool, model, rows);
     append(a, model, x, whole, 0, rows);
     for (size_t t = 0; t < rows; t++)
         append(b, model, x, single, t, 1);
@@ -195,9 +179,8 @@ START_TEST(test_steps_prefill_and_single_steps_give_the_same_bits)
     attn_engine_close(engine);
     engine = usual;
 }
-END_TEST
 
-START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
+TEST(steps_a_bad_member_fails_alone_and_leaves_its_cache)
 {
     struct rng r = rng_seeded(9);
     struct attn_model *model = random_model(batch_config);
@@ -205,7 +188,7 @@ START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
     struct attn_cache *caches[4];
     struct attn_step step[4], *steps[4];
     for (int i = 0; i < 4; i++) {
-        caches[i] = new_cache(model, i == 2 ? 1 : 10);
+        caches[i] = opened_cache(pool, model, i == 2 ? 1 : 10);
         append(caches[i], model, x, out, 0, 1);
         step[i] = (struct attn_step){.cache = caches[i],
                                      .position = 1,
@@ -237,10 +220,9 @@ START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* Weights of values of the largest float: what heads put out is then not finite. */
-START_TEST(test_steps_heads_of_latents_that_overflow_are_refused_without_an_output)
+TEST(steps_heads_of_latents_that_overflow_are_refused_without_an_output)
 {
     enum { EMBED = 16, HEADS = 2, VALUE = 4 };
     struct rng r = rng_seeded(20);
@@ -249,7 +231,7 @@ START_TEST(test_steps_heads_of_latents_that_overflow_are_refused_without_an_outp
         "\"qk_rope_head_dim\":4,\"value_head_dim\":4}");
     const struct attn_linear *up = &attn_model_loaded_layer(model, 0)->mla_heads[1].v_up;
     float *x = rng_floats(&r, EMBED, 1), heads[HEADS * VALUE], concat[HEADS * VALUE];
-    struct attn_cache *cache = new_cache(model, 4);
+    struct attn_cache *cache = opened_cache(pool, model, 4);
     struct attn_step step = {.cache = cache, .rows = 1, .hidden_states = x, .commit = true};
     struct attn_step *steps[] = {&step};
     for (size_t i = 0; i < up->in * ATTN_PANEL; i++)
@@ -265,13 +247,12 @@ START_TEST(test_steps_heads_of_latents_that_overflow_are_refused_without_an_outp
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
 /* A call over rows, and a step with as many rows, fail with ATTN_OVERFLOW. */
 static void expect_overflow(const struct attn_model *model, const float *x, size_t rows)
 {
     float *out = malloc(rows * WIDTH * sizeof *out);
-    struct attn_cache *cache = new_cache(model, rows);
+    struct attn_cache *cache = opened_cache(pool, model, rows);
     const struct attn_attend_args args = {
         .batch = 1, .queries = rows, .hidden_states = x, .outputs = {.output = out}};
     struct attn_step step = {.cache = cache,
@@ -288,7 +269,7 @@ static void expect_overflow(const struct attn_model *model, const float *x, size
     free(out);
 }
 
-START_TEST(test_steps_one_number_that_overflows_fails_few_rows_and_many)
+TEST(steps_one_number_that_overflows_fails_few_rows_and_many)
 {
     static const char *const configs[] = {
         "{\"hidden_size\":96,\"num_attention_heads\":6,\"attention_bias\":true}",
@@ -309,14 +290,13 @@ START_TEST(test_steps_one_number_that_overflows_fails_few_rows_and_many)
     }
     free(x);
 }
-END_TEST
 
-START_TEST(test_steps_one_cache_twice_in_a_batch_fails_the_second)
+TEST(steps_one_cache_twice_in_a_batch_fails_the_second)
 {
     struct rng r = rng_seeded(10);
     struct attn_model *model = random_model(batch_config);
     float *x = rng_floats(&r, WIDTH, 1), out[2 * WIDTH];
-    struct attn_cache *cache = new_cache(model, 10);
+    struct attn_cache *cache = opened_cache(pool, model, 10);
     struct attn_step a = {
         .cache = cache, .rows = 1, .hidden_states = x, .outputs = {.output = out}, .commit = true};
     struct attn_step b = a, *steps[] = {&a, &b};
@@ -329,16 +309,15 @@ START_TEST(test_steps_one_cache_twice_in_a_batch_fails_the_second)
     free(x);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_steps_refuse_a_cache_of_another_model)
+TEST(steps_refuse_a_cache_of_another_model)
 {
     struct rng r = rng_seeded(11);
     struct attn_model *model = random_model(batch_config);
     struct attn_model *other = random_model("{\"hidden_size\":96,\"num_attention_heads\":6,"
                                             "\"num_hidden_layers\":2}");
     float *x = rng_floats(&r, WIDTH, 1), out[WIDTH];
-    struct attn_cache *cache = new_cache(model, 10);
+    struct attn_cache *cache = opened_cache(pool, model, 10);
     struct attn_step step = {
         .cache = cache, .rows = 1, .hidden_states = x, .outputs = {.output = out}, .commit = true};
     struct attn_step *steps[] = {&step};
@@ -350,16 +329,15 @@ START_TEST(test_steps_refuse_a_cache_of_another_model)
     attn_model_close(model);
     attn_model_close(other);
 }
-END_TEST
 
-START_TEST(test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits)
+TEST_EACH(steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, NUM_DTYPES)
 {
     kv_dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(12);
     struct attn_model *model = random_model(batch_config);
     float *x = rng_floats(&r, 130 * WIDTH, 1);
     float *first = calloc(130 * WIDTH, sizeof *first), *again = calloc(130 * WIDTH, sizeof *again);
-    struct attn_cache *cache = new_cache(model, 200);
+    struct attn_cache *cache = opened_cache(pool, model, 200);
     append(cache, model, x, first, 0, 63);
     size_t used = attn_cache_pool_used(pool);
     struct attn_step what_if = {.cache = cache,
@@ -367,9 +345,7 @@ START_TEST(test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_b
                                 .rows = 60,
                                 .hidden_states = x + 63 * WIDTH,
                                 .outputs = {.output = first}};
-    struct attn_step *steps[] = {&what_if};
-    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
-    ck_assert_int_eq(what_if.error.status, ATTN_OK);
+    ck_assert_int_eq(one_step(engine, model, 0, &what_if), ATTN_OK);
     ck_assert_uint_eq(attn_cache_length(cache, 0), 63);
     ck_assert_uint_eq(attn_cache_pool_used(pool), used);
     append(cache, model, x, again, 63, 60);
@@ -377,61 +353,38 @@ START_TEST(test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_b
     what_if.commit = true; /* at a published position: computed again, nothing appended */
     what_if.outputs.output = first;
     memset(first, 0, 60 * WIDTH * sizeof *first);
-    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+    ck_assert_int_eq(one_step(engine, model, 0, &what_if), ATTN_OK);
     ck_assert_mem_eq(first, again + 63 * WIDTH, 60 * WIDTH * sizeof *first);
     ck_assert_uint_eq(attn_cache_length(cache, 0), 123);
     what_if.position = 90; /* 60 rows there would pass what is cached */
-    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
-    ck_assert_int_eq(what_if.error.status, ATTN_INVALID);
+    ck_assert_int_eq(one_step(engine, model, 0, &what_if), ATTN_INVALID);
     attn_cache_free(cache);
     free(x);
     free(first);
     free(again);
     attn_model_close(model);
 }
-END_TEST
 
-START_TEST(test_steps_on_a_layer_that_is_not_there_fail_all)
+TEST(steps_on_a_layer_that_is_not_there_fail_all)
 {
     struct attn_model *model = random_model(batch_config);
-    struct attn_cache *cache = new_cache(model, 10);
+    struct attn_cache *cache = opened_cache(pool, model, 10);
     struct attn_step step = {.cache = cache, .rows = 1}, *steps[] = {&step};
     ck_assert_int_eq(attn_decode(engine, model, 3, steps, 1), ATTN_NOT_FOUND);
     ck_assert_int_eq(step.error.status, ATTN_NOT_FOUND);
     attn_cache_free(cache);
     attn_model_close(model);
 }
-END_TEST
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
 /* Four projections of each row, and a score and a weighted value of each row, key and head. */
-START_TEST(test_steps_work_is_that_of_projections_and_attention)
+TEST(steps_work_is_that_of_projections_and_attention)
 {
     const struct attn_layer_spec spec = {
         .hidden_size = 10, .num_heads = 4, .num_kv_heads = 2, .head_dim = 3, .value_head_dim = 5};
     size_t projections = 10 * 4 * 3 + 10 * 2 * 3 + 10 * 2 * 5 + 10 * 4 * 5;
     ck_assert_uint_eq(attn_step_work(&spec, 7, 100), 7 * (projections + 100 * 4 * (3 + 5)));
 }
-END_TEST
 
-Suite *suite_steps(void)
-{
-    Suite *suite = suite_create("steps");
-    TCase *steps = suite_cases(suite, "steps", setup, teardown, 120);
-    tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it);
-    tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_may_stay_behind);
-    tcase_add_loop_test(steps, test_steps_prefill_and_single_steps_give_the_same_bits,
-                        (ATTN_CPU_PORTABLE + 1) * NUM_DTYPES, ATTN_NUM_CPU_LEVELS * NUM_DTYPES);
-    tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
-    tcase_add_test(steps, test_steps_one_number_that_overflows_fails_few_rows_and_many);
-    tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
-    tcase_add_test(steps, test_steps_heads_of_latents_that_overflow_are_refused_without_an_output);
-    tcase_add_test(steps, test_steps_refuse_a_cache_of_another_model);
-    tcase_add_loop_test(steps,
-                        test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, 0,
-                        NUM_DTYPES);
-    tcase_add_test(steps, test_steps_on_a_layer_that_is_not_there_fail_all);
-    tcase_add_test(steps, test_steps_work_is_that_of_projections_and_attention);
-    return suite;
-}
+SUITE(steps)

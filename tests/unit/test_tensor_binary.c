@@ -45,7 +45,9 @@ static enum srv_error_code read_short(float *out, unsigned pattern, const char *
     return code;
 }
 
-START_TEST(test_every_half_and_bfloat_widens_exactly_or_is_not_finite)
+CASE(tensor_binary, setup, teardown, 0)
+
+TEST(every_half_and_bfloat_widens_exactly_or_is_not_finite)
 {
     for (unsigned pattern = 0; pattern <= 0xffff; pattern++) {
         float got, want = (float)half_value((uint16_t)pattern);
@@ -64,9 +66,8 @@ START_TEST(test_every_half_and_bfloat_widens_exactly_or_is_not_finite)
         ck_assert(!isfinite(want) || memcmp(&got, &want, sizeof got) == 0);
     }
 }
-END_TEST
 
-START_TEST(test_what_is_not_finite_is_named_by_its_element)
+TEST(what_is_not_finite_is_named_by_its_element)
 {
     float x[300] = {0};
     for (size_t i = 0; i < 300; i += 13) {
@@ -83,9 +84,8 @@ START_TEST(test_what_is_not_finite_is_named_by_its_element)
         x[i] = 1;
     }
 }
-END_TEST
 
-START_TEST(test_minus_infinities_are_taken_where_null_is)
+TEST(minus_infinities_are_taken_where_null_is)
 {
     float x[6] = {-INFINITY, 1, -INFINITY, -INFINITY, 0, -INFINITY};
     ck_assert_int_eq(read_bytes((char *)x, sizeof x, "FP32", 6, SRV_FLOATS_OR_NULL), SRV_OK);
@@ -97,9 +97,8 @@ START_TEST(test_minus_infinities_are_taken_where_null_is)
     ck_assert_int_eq(read_bytes((char *)halves, 4, "FP16", 2, SRV_FLOATS_OR_NULL), SRV_OK);
     ck_assert(tensor.f32[0] == -INFINITY && tensor.f32[1] == 1);
 }
-END_TEST
 
-START_TEST(test_integers_keep_their_signs_and_flags_are_flags)
+TEST(integers_keep_their_signs_and_flags_are_flags)
 {
     int32_t narrow[3] = {INT32_MIN, -1, INT32_MAX};
     int64_t wide[3] = {INT64_MIN, -1, INT64_MAX};
@@ -115,9 +114,8 @@ START_TEST(test_integers_keep_their_signs_and_flags_are_flags)
     ck_assert_int_eq(read_bytes((char *)flags, 4, "BOOL", 4, SRV_BOOLS), SRV_E_INVALID_VALUE);
     ck_assert_ptr_nonnull(strstr(error.message, "at element 2"));
 }
-END_TEST
 
-START_TEST(test_flags_may_be_integers_of_any_width)
+TEST(flags_may_be_integers_of_any_width)
 {
     uint8_t flags[3] = {1, 0, 1};
     int32_t narrow[3] = {1, 0, 1};
@@ -143,11 +141,10 @@ START_TEST(test_flags_may_be_integers_of_any_width)
                          i < 4 ? SRV_E_INVALID_VALUE : SRV_OK);
     }
 }
-END_TEST
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
-START_TEST(test_aligned_bytes_are_used_where_they_are_and_others_copied)
+TEST(aligned_bytes_are_used_where_they_are_and_others_copied)
 {
     float x[9], *at = NULL;
     char *room = malloc(sizeof x + 8);
@@ -163,9 +160,8 @@ START_TEST(test_aligned_bytes_are_used_where_they_are_and_others_copied)
     }
     free(room);
 }
-END_TEST
 
-START_TEST(test_no_element_is_read_where_there_is_none)
+TEST(no_element_is_read_where_there_is_none)
 {
     char *nothing = malloc(1);
     ck_assert_int_eq(read_bytes(nothing + 1, 0, "FP32", 0, SRV_FLOATS), SRV_OK);
@@ -173,9 +169,8 @@ START_TEST(test_no_element_is_read_where_there_is_none)
     ck_assert_int_eq(read_bytes(nothing + 1, 0, "INT32", 0, SRV_INTEGERS), SRV_OK);
     free(nothing);
 }
-END_TEST
 
-START_TEST(test_memory_that_is_short_is_an_error)
+TEST(memory_that_is_short_is_an_error)
 {
     struct srv_arena small;
     char x[256] = {0};
@@ -188,7 +183,6 @@ START_TEST(test_memory_that_is_short_is_an_error)
     ck_assert_int_eq(error.code, SRV_E_OUT_OF_MEMORY);
     srv_arena_fini(&small);
 }
-END_TEST
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
@@ -206,7 +200,7 @@ static enum srv_error_code read_object(const char *text, size_t left, enum srv_t
     return error.code;
 }
 
-START_TEST(test_objects_take_their_bytes_or_say_what_is_wrong)
+TEST(objects_take_their_bytes_or_say_what_is_wrong)
 {
     static const struct {
         const char *text;
@@ -245,16 +239,15 @@ START_TEST(test_objects_take_their_bytes_or_say_what_is_wrong)
         {"{\"shape\":[1,1,1,1,1]," B("FP32", "4"), SRV_FLOATS, 4, 4, SRV_E_SHAPE_MISMATCH},
 #undef B
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         enum srv_error_code code = read_object(cases[i].text, cases[i].left, cases[i].kind);
         ck_assert_msg(code == cases[i].code, "%s: %s %s", cases[i].text, srv_error_word(code),
                       error.message);
         ck_assert_uint_eq(source.bytes.left, cases[i].rest);
     }
 }
-END_TEST
 
-START_TEST(test_without_framing_there_are_no_bytes)
+TEST(without_framing_there_are_no_bytes)
 {
     static const char text[] = "{\"shape\":[0],\"datatype\":\"FP32\",\"binary_data_size\":0}";
     const struct srv_body body = {.json = text, .json_length = strlen(text)};
@@ -262,11 +255,10 @@ START_TEST(test_without_framing_there_are_no_bytes)
     ck_assert(!srv_tensor_read(&tensor, &source, SRV_FLOATS, false, "x"));
     ck_assert_int_eq(error.code, SRV_E_INVALID_VALUE);
 }
-END_TEST
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-START_TEST(test_descriptions_say_shape_type_and_size_within_their_bound)
+TEST(descriptions_say_shape_type_and_size_within_their_bound)
 {
     struct srv_buffer buffer;
     srv_buffer_init(&buffer, 1 << 16);
@@ -285,9 +277,8 @@ START_TEST(test_descriptions_say_shape_type_and_size_within_their_bound)
     ck_assert_mem_eq(buffer.data, x, sizeof x);
     srv_buffer_fini(&buffer);
 }
-END_TEST
 
-START_TEST(test_bytes_after_text_of_any_length_begin_aligned)
+TEST(bytes_after_text_of_any_length_begin_aligned)
 {
     struct srv_buffer buffer;
     srv_buffer_init(&buffer, 1 << 16);
@@ -302,23 +293,5 @@ START_TEST(test_bytes_after_text_of_any_length_begin_aligned)
     }
     srv_buffer_fini(&buffer);
 }
-END_TEST
 
-Suite *suite_tensor_binary(void)
-{
-    Suite *suite = suite_create("tensor_binary");
-    TCase *tests = suite_cases(suite, "tensor_binary", setup, teardown, 0);
-    tcase_add_test(tests, test_every_half_and_bfloat_widens_exactly_or_is_not_finite);
-    tcase_add_test(tests, test_what_is_not_finite_is_named_by_its_element);
-    tcase_add_test(tests, test_minus_infinities_are_taken_where_null_is);
-    tcase_add_test(tests, test_integers_keep_their_signs_and_flags_are_flags);
-    tcase_add_test(tests, test_flags_may_be_integers_of_any_width);
-    tcase_add_test(tests, test_aligned_bytes_are_used_where_they_are_and_others_copied);
-    tcase_add_test(tests, test_no_element_is_read_where_there_is_none);
-    tcase_add_test(tests, test_memory_that_is_short_is_an_error);
-    tcase_add_test(tests, test_objects_take_their_bytes_or_say_what_is_wrong);
-    tcase_add_test(tests, test_without_framing_there_are_no_bytes);
-    tcase_add_test(tests, test_descriptions_say_shape_type_and_size_within_their_bound);
-    tcase_add_test(tests, test_bytes_after_text_of_any_length_begin_aligned);
-    return suite;
-}
+SUITE(tensor_binary)

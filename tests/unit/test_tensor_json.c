@@ -42,7 +42,9 @@ static enum srv_error_code read_floats(const char *text)
 
 /* ---- Shapes ---------------------------------------------------------------------------------- */
 
-START_TEST(test_tensor_takes_its_shape_from_the_nesting)
+CASE(reading, setup, teardown, 0)
+
+TEST(tensor_takes_its_shape_from_the_nesting)
 {
     static const struct {
         const char *text;
@@ -61,7 +63,7 @@ START_TEST(test_tensor_takes_its_shape_from_the_nesting)
         {"{\"data\":[1,2,3,4,5,6],\"shape\":[1,6,1]}", 3, {1, 6, 1}},
         {"{\"datatype\":\"BF16\",\"data\":[],\"shape\":[0,7]}", 2, {0, 7}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         size_t count = 1;
         ck_assert_msg(read_floats(cases[i].text) == SRV_OK, "%s: %s", cases[i].text, error.message);
         ck_assert_uint_eq(tensor.rank, cases[i].rank);
@@ -74,9 +76,8 @@ START_TEST(test_tensor_takes_its_shape_from_the_nesting)
             ck_assert(tensor.f32[n] == (float)(n + 1));
     }
 }
-END_TEST
 
-START_TEST(test_tensor_errors_have_code_and_index)
+TEST(tensor_errors_have_code_and_index)
 {
     static const struct {
         const char *text;
@@ -125,16 +126,15 @@ START_TEST(test_tensor_errors_have_code_and_index)
         {"[[1],", SRV_E_MALFORMED_JSON, "malformed JSON at byte 5"},
         {"", SRV_E_MALFORMED_JSON, "malformed JSON at byte 0"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         const char *text = cases[i].text, *want = cases[i].message;
         ck_assert_msg(read_floats(text) == cases[i].code, "%s: %s", text, error.message);
         ck_assert_msg(strncmp(error.message, want, strlen(want)) == 0, "%s: %s", text,
                       error.message);
     }
 }
-END_TEST
 
-START_TEST(test_tensor_object_form_is_checked)
+TEST(tensor_object_form_is_checked)
 {
     static const struct {
         const char *text;
@@ -169,18 +169,17 @@ START_TEST(test_tensor_object_form_is_checked)
         {"{\"shape\":[1,],\"data\":[1]}", SRV_E_MALFORMED_JSON},
         {"{\"shape\"[1],\"data\":[1]}", SRV_E_MALFORMED_JSON},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT(cases); i++)
         ck_assert_msg(read_floats(cases[i].text) == cases[i].code, "%s: %s", cases[i].text,
                       error.message);
     ck_assert_int_eq(read_floats("{\"shape\":[3],\"data\":[1,2,true]}"), SRV_E_INVALID_TYPE);
     ck_assert_str_eq(error.message, "x.data[2] is not a number");
     ck_assert_str_eq(error.param, "x");
 }
-END_TEST
 
 /* ---- Kinds ----------------------------------------------------------------------------------- */
 
-START_TEST(test_tensor_null_is_minus_infinity_where_it_may_be)
+TEST(tensor_null_is_minus_infinity_where_it_may_be)
 {
     ck_assert_int_eq(read_kind("[[null,1],[0,null]]", SRV_FLOATS_OR_NULL, false), SRV_OK);
     ck_assert(tensor.f32[0] == -INFINITY && tensor.f32[1] == 1 && tensor.f32[3] == -INFINITY);
@@ -188,9 +187,8 @@ START_TEST(test_tensor_null_is_minus_infinity_where_it_may_be)
     ck_assert_int_eq(read_kind("[\"-inf\"]", SRV_FLOATS_OR_NULL, false), SRV_E_INVALID_TYPE);
     ck_assert_int_eq(read_kind("[-1e39]", SRV_FLOATS_OR_NULL, false), SRV_E_NUMBER_OUT_OF_RANGE);
 }
-END_TEST
 
-START_TEST(test_tensor_booleans_are_true_false_one_and_zero)
+TEST(tensor_booleans_are_true_false_one_and_zero)
 {
     ck_assert_int_eq(read_kind("[[true,false],[1,0]]", SRV_BOOLS, false), SRV_OK);
     ck_assert(memcmp(tensor.u8, (const uint8_t[]){1, 0, 1, 0}, 4) == 0);
@@ -206,9 +204,8 @@ START_TEST(test_tensor_booleans_are_true_false_one_and_zero)
     ck_assert_int_eq(read_kind("[null]", SRV_BOOLS, false), SRV_E_INVALID_TYPE);
     ck_assert_int_eq(read_kind("[trux]", SRV_BOOLS, false), SRV_E_MALFORMED_JSON);
 }
-END_TEST
 
-START_TEST(test_tensor_integers_are_exact_and_may_be_bare)
+TEST(tensor_integers_are_exact_and_may_be_bare)
 {
     ck_assert_int_eq(read_kind("[9223372036854775807,-9007199254740993]", SRV_INTEGERS, true),
                      SRV_OK);
@@ -225,9 +222,8 @@ START_TEST(test_tensor_integers_are_exact_and_may_be_bare)
     ck_assert_int_eq(read_kind("true", SRV_INTEGERS, true), SRV_E_INVALID_TYPE);
     ck_assert_int_eq(read_kind("42", SRV_INTEGERS, false), SRV_E_INVALID_TYPE);
 }
-END_TEST
 
-START_TEST(test_tensor_finds_no_memory_beyond_the_ceiling)
+TEST(tensor_finds_no_memory_beyond_the_ceiling)
 {
     struct srv_arena small;
     struct srv_json json;
@@ -246,7 +242,6 @@ START_TEST(test_tensor_finds_no_memory_beyond_the_ceiling)
     ck_assert_int_eq(error.code, SRV_E_OUT_OF_MEMORY);
     srv_arena_fini(&small);
 }
-END_TEST
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
@@ -263,7 +258,7 @@ static const char *written(const float *data, const size_t *shape, unsigned rank
     return text;
 }
 
-START_TEST(test_tensor_is_written_as_nested_arrays)
+TEST(tensor_is_written_as_nested_arrays)
 {
     static const float data[] = {1,         -0.5f, 0.1f, -0.0f, 1e-7f, 3.4028234663852886e38f,
                                  -INFINITY, NAN};
@@ -277,9 +272,8 @@ START_TEST(test_tensor_is_written_as_nested_arrays)
     ck_assert_str_eq(written(data, (const size_t[]){0, 2}, 2), "[]");
     ck_assert_str_eq(written(data, NULL, 0), "1");
 }
-END_TEST
 
-START_TEST(test_tensor_written_and_read_is_the_same_bits)
+TEST(tensor_written_and_read_is_the_same_bits)
 {
     enum { ROWS = 37, COLUMNS = 529 };
     static float data[ROWS * COLUMNS];
@@ -299,9 +293,8 @@ START_TEST(test_tensor_written_and_read_is_the_same_bits)
     ck_assert(memcmp(tensor.f32, data, sizeof data) == 0);
     srv_buffer_fini(&buffer);
 }
-END_TEST
 
-START_TEST(test_tensor_writing_stops_at_the_limit_of_the_buffer)
+TEST(tensor_writing_stops_at_the_limit_of_the_buffer)
 {
     static const float data[1000];
     struct srv_buffer buffer;
@@ -310,22 +303,5 @@ START_TEST(test_tensor_writing_stops_at_the_limit_of_the_buffer)
     ck_assert(buffer.failed && buffer.length <= 100);
     srv_buffer_fini(&buffer);
 }
-END_TEST
 
-Suite *suite_tensor_json(void)
-{
-    Suite *suite = suite_create("tensor_json");
-    TCase *reading = suite_cases(suite, "reading", setup, teardown, 0);
-    TCase *writing = suite_cases(suite, "writing", setup, teardown, 0);
-    tcase_add_test(reading, test_tensor_takes_its_shape_from_the_nesting);
-    tcase_add_test(reading, test_tensor_errors_have_code_and_index);
-    tcase_add_test(reading, test_tensor_object_form_is_checked);
-    tcase_add_test(reading, test_tensor_null_is_minus_infinity_where_it_may_be);
-    tcase_add_test(reading, test_tensor_booleans_are_true_false_one_and_zero);
-    tcase_add_test(reading, test_tensor_integers_are_exact_and_may_be_bare);
-    tcase_add_test(reading, test_tensor_finds_no_memory_beyond_the_ceiling);
-    tcase_add_test(writing, test_tensor_is_written_as_nested_arrays);
-    tcase_add_test(writing, test_tensor_written_and_read_is_the_same_bits);
-    tcase_add_test(writing, test_tensor_writing_stops_at_the_limit_of_the_buffer);
-    return suite;
-}
+SUITE(tensor_json)

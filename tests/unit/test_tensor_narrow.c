@@ -45,7 +45,9 @@ static void expect_half(float x, uint16_t want)
     ck_assert_msg(half_of(-x) == (want | 0x8000), "-%.9g is %04x", (double)x, half_of(-x));
 }
 
-START_TEST(test_every_half_and_what_lies_between_two_rounds_to_the_nearest_ties_to_even)
+CASE(narrow, setup, teardown, 0)
+
+TEST(every_half_and_what_lies_between_two_rounds_to_the_nearest_ties_to_even)
 {
     for (uint16_t half = 0; half < 0x7bff; half++) {
         double low = half_value(half), high = half_value((uint16_t)(half + 1));
@@ -56,9 +58,8 @@ START_TEST(test_every_half_and_what_lies_between_two_rounds_to_the_nearest_ties_
         expect_half(nextafterf(tie, FLT_MAX), (uint16_t)(half + 1));
     }
 }
-END_TEST
 
-START_TEST(test_halves_end_at_65504_and_keep_minus_infinity)
+TEST(halves_end_at_65504_and_keep_minus_infinity)
 {
     expect_half(65504, 0x7bff);
     expect_half(65519.996f, 0x7bff);
@@ -68,7 +69,6 @@ START_TEST(test_halves_end_at_65504_and_keep_minus_infinity)
     expect_half(FLT_TRUE_MIN, 0);
     ck_assert_uint_eq(half_of(-INFINITY), 0xfc00);
 }
-END_TEST
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
@@ -90,7 +90,7 @@ static const char *ranges_of(const float *maps, unsigned rank, const size_t shap
     return text;
 }
 
-START_TEST(test_bytes_are_the_nearest_of_each_maps_range)
+TEST_EACH(bytes_are_the_nearest_of_each_maps_range, 12)
 {
     struct rng rng = rng_seeded((unsigned)_i + 1);
     const size_t count = 1 + rng_below(&rng, 5), size = 1 + rng_below(&rng, 20000);
@@ -117,9 +117,8 @@ START_TEST(test_bytes_are_the_nearest_of_each_maps_range)
     }
     free(maps);
 }
-END_TEST
 
-START_TEST(test_ends_and_empty_ranges_of_bytes)
+TEST(ends_and_empty_ranges_of_bytes)
 {
     static const float maps[] = {0, 0, 0, 0.25f, -2, 6, -1, -3};
     static const unsigned char want[] = {0, 0, 0, 255, 0, 255, 170, 0};
@@ -132,16 +131,5 @@ START_TEST(test_ends_and_empty_ranges_of_bytes)
     ck_assert_str_eq(ranges_of(maps, 4, pairs, false), "[[0,0],[-2,-3]] [[0,0.25],[6,0]]");
     ck_assert_str_eq(ranges_of(maps, 2, one, false), "-3 6");
 }
-END_TEST
 
-Suite *suite_tensor_narrow(void)
-{
-    Suite *suite = suite_create("tensor_narrow");
-    TCase *tests = suite_cases(suite, "narrow", setup, teardown, 0);
-    tcase_add_test(tests,
-                   test_every_half_and_what_lies_between_two_rounds_to_the_nearest_ties_to_even);
-    tcase_add_test(tests, test_halves_end_at_65504_and_keep_minus_infinity);
-    tcase_add_loop_test(tests, test_bytes_are_the_nearest_of_each_maps_range, 0, 12);
-    tcase_add_test(tests, test_ends_and_empty_ranges_of_bytes);
-    return suite;
-}
+SUITE(tensor_narrow)

@@ -54,14 +54,13 @@ static int open_an_engine(void)
                                                                                               : 2;
 }
 
-START_TEST(test_threads_that_the_system_refuses_are_not_called_a_want_of_memory)
+TEST(threads_that_the_system_refuses_are_not_called_a_want_of_memory)
 {
     ck_assert_int_eq(without_threads(start_one), 0);
     ck_assert_int_eq(without_threads(open_an_engine), 0);
 }
-END_TEST
 
-START_TEST(test_each_cause_has_its_remedy_and_other_messages_stay)
+TEST(each_cause_has_its_remedy_and_other_messages_stay)
 {
     char message[256] = "out of memory";
     errno = ENOMEM;
@@ -71,13 +70,5 @@ START_TEST(test_each_cause_has_its_remedy_and_other_messages_stay)
     srv_thread_explain(message, sizeof message);
     ck_assert_ptr_nonnull(strstr(message, "seccomp"));
 }
-END_TEST
 
-Suite *suite_thread(void)
-{
-    Suite *suite = suite_create("thread");
-    TCase *tests = suite_cases(suite, "thread", NULL, NULL, 0);
-    tcase_add_test(tests, test_threads_that_the_system_refuses_are_not_called_a_want_of_memory);
-    tcase_add_test(tests, test_each_cause_has_its_remedy_and_other_messages_stay);
-    return suite;
-}
+SUITE(thread)

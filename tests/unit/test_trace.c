@@ -24,7 +24,7 @@ static const struct {
     {"fe-" TRACE "-" SPAN "-00-", false},
 };
 
-START_TEST(test_trace_takes_values_that_are_well_formed)
+TEST_EACH(trace_takes_values_that_are_well_formed, COUNT(taken))
 {
     struct srv_trace trace = {.span_id = "kept"};
     const char *value = taken[_i].value;
@@ -36,7 +36,6 @@ START_TEST(test_trace_takes_values_that_are_well_formed)
     ck_assert_int_eq(trace.sampled, taken[_i].sampled);
     ck_assert_str_eq(trace.span_id, "kept");
 }
-END_TEST
 
 static const char *const ignored[] = {
     "",
@@ -72,7 +71,7 @@ static const char *const ignored[] = {
     "\"00-" TRACE "-" SPAN "-01\"",
 };
 
-START_TEST(test_trace_ignores_all_other_values)
+TEST_EACH(trace_ignores_all_other_values, COUNT(ignored))
 {
     struct srv_trace trace = {.trace_id = "kept", .parent_id = "kept", .sampled = true};
     ck_assert_msg(!srv_trace_read(&trace, ignored[_i], strlen(ignored[_i])), "%s", ignored[_i]);
@@ -80,11 +79,10 @@ START_TEST(test_trace_ignores_all_other_values)
     ck_assert_str_eq(trace.parent_id, "kept");
     ck_assert(trace.sampled);
 }
-END_TEST
 
 /* Every character of a value is looked at: each byte that is no digit, in each place of a digit,
  * makes the value one that is ignored, and so does each other byte in place of a hyphen. */
-START_TEST(test_trace_looks_at_every_character)
+TEST(trace_looks_at_every_character)
 {
     static const char good[] = "00-" TRACE "-" SPAN "-01";
     for (size_t at = 0; at < SRV_TRACEPARENT; at++)
@@ -101,10 +99,9 @@ START_TEST(test_trace_looks_at_every_character)
                           "byte %d at %zu", byte, at);
         }
 }
-END_TEST
 
 /* A value is not followed by a NUL where it stands in a head. */
-START_TEST(test_trace_reads_no_further_than_the_length)
+TEST(trace_reads_no_further_than_the_length)
 {
     static const char longer[] = "00-" TRACE "-" SPAN "-01-more";
     struct srv_trace trace;
@@ -113,9 +110,8 @@ START_TEST(test_trace_reads_no_further_than_the_length)
     for (size_t length = 0; length < SRV_TRACEPARENT; length++)
         ck_assert(!srv_trace_read(&trace, longer, length));
 }
-END_TEST
 
-START_TEST(test_trace_is_answered_with_a_span_of_its_own)
+TEST(trace_is_answered_with_a_span_of_its_own)
 {
     struct srv_trace trace = {0};
     char out[SRV_TRACEPARENT + 1];
@@ -128,18 +124,5 @@ START_TEST(test_trace_is_answered_with_a_span_of_its_own)
     srv_trace_write(out, &trace);
     ck_assert_str_eq(out, "00-" TRACE "-0000000000000001-00");
 }
-END_TEST
 
-#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
-
-Suite *suite_trace(void)
-{
-    Suite *suite = suite_create("trace");
-    TCase *tests = suite_cases(suite, "trace", NULL, NULL, 0);
-    tcase_add_loop_test(tests, test_trace_takes_values_that_are_well_formed, 0, COUNT(taken));
-    tcase_add_loop_test(tests, test_trace_ignores_all_other_values, 0, COUNT(ignored));
-    tcase_add_test(tests, test_trace_looks_at_every_character);
-    tcase_add_test(tests, test_trace_reads_no_further_than_the_length);
-    tcase_add_test(tests, test_trace_is_answered_with_a_span_of_its_own);
-    return suite;
-}
+SUITE(trace)

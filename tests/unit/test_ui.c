@@ -14,7 +14,7 @@
 #define MOST_BYTES 200000
 #define MOST_MODEL_BYTES 1000000
 
-START_TEST(test_ui_files_have_names_types_and_a_size)
+TEST(ui_files_have_names_types_and_a_size)
 {
     struct srv_ui_file file, other;
     size_t bytes = 0, model_bytes = 0;
@@ -33,7 +33,6 @@ START_TEST(test_ui_files_have_names_types_and_a_size)
     ck_assert(!srv_ui_find(&other, ""));
     ck_assert(!srv_ui_find(&other, "none.js"));
 }
-END_TEST
 
 static bool grant(void *context, size_t bytes)
 {
@@ -76,7 +75,7 @@ static size_t expect_named(const struct srv_ui_file *file, const char *before, c
     return found;
 }
 
-START_TEST(test_ui_every_file_that_the_page_or_a_module_names_is_there)
+TEST(ui_every_file_that_the_page_or_a_module_names_is_there)
 {
     struct srv_ui_file file;
     size_t modules = 0;
@@ -87,10 +86,9 @@ START_TEST(test_ui_every_file_that_the_page_or_a_module_names_is_there)
         modules += expect_named(&file, "from \"./", '"') + expect_named(&file, "import(\"./", '"');
     ck_assert_uint_gt(modules, 0);
 }
-END_TEST
 
 /* What follows is written elsewhere, and the limit of a reply is none of constants. */
-START_TEST(test_ui_file_is_held_without_memory)
+TEST(ui_file_is_held_without_memory)
 {
     struct srv_ui_file file;
     struct srv_buffer reply;
@@ -112,14 +110,5 @@ START_TEST(test_ui_file_is_held_without_memory)
     ck_assert_mem_eq(reply.data, file.bytes, file.length);
     srv_buffer_fini(&reply);
 }
-END_TEST
 
-Suite *suite_ui(void)
-{
-    Suite *suite = suite_create("ui");
-    TCase *tests = suite_cases(suite, "ui", NULL, NULL, 0);
-    tcase_add_test(tests, test_ui_files_have_names_types_and_a_size);
-    tcase_add_test(tests, test_ui_every_file_that_the_page_or_a_module_names_is_there);
-    tcase_add_test(tests, test_ui_file_is_held_without_memory);
-    return suite;
-}
+SUITE(ui)

@@ -75,7 +75,9 @@ static void read_tokens(void)
 
 static const float row[STORE_APP_WIDTH] = {1, 2, 3, 4}; /* of store_app_append */
 
-START_TEST(test_fork_of_an_unread_session_waits_until_it_is_read)
+CASE(unread, set_up, tear_down, 60)
+
+TEST(fork_of_an_unread_session_waits_until_it_is_read)
 {
     float key[STORE_APP_WIDTH];
     ask_for_fork();
@@ -89,9 +91,8 @@ START_TEST(test_fork_of_an_unread_session_waits_until_it_is_read)
     ck_assert_mem_eq(key, row, sizeof row);
     srv_session_put(fork);
 }
-END_TEST
 
-START_TEST(test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost)
+TEST(fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost)
 {
     store_app_damage_block(app, "a");
     ask_for_fork();
@@ -100,9 +101,8 @@ START_TEST(test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost
     ck_assert_int_eq(request->job->error.code, SRV_E_SESSION_LOST);
     ck_assert_ptr_null(srv_session_peek(app->sessions, NULL, "a"));
 }
-END_TEST
 
-START_TEST(test_fork_of_an_unread_session_that_is_deleted_finds_none)
+TEST(fork_of_an_unread_session_that_is_deleted_finds_none)
 {
     ask_for_fork();
     struct srv_session *session = srv_session_peek(app->sessions, NULL, "a");
@@ -112,10 +112,9 @@ START_TEST(test_fork_of_an_unread_session_that_is_deleted_finds_none)
     read_tokens();
     ck_assert_int_eq(request->job->error.code, SRV_E_SESSION_NOT_FOUND);
 }
-END_TEST
 
 /* A start repeats the one that has made the session, as far as attnd knows before it is read. */
-START_TEST(test_start_under_the_id_of_an_unread_session_waits_too)
+TEST(start_under_the_id_of_an_unread_session_waits_too)
 {
     static char start[] = "{\"session_id\":\"a\",\"start\":true,\"hidden_states\":[1,2,3,4]}";
     dispatch_app_begin(&served, SRV_POST, "/decode");
@@ -126,10 +125,9 @@ START_TEST(test_start_under_the_id_of_an_unread_session_waits_too)
     read_tokens();
     ck_assert_int_eq(request->job->items[0].error.code, SRV_E_SESSION_EXISTS);
 }
-END_TEST
 
 /* The session that a job has waited for may be another one when it begins. */
-START_TEST(test_fork_does_not_begin_on_an_unread_session)
+TEST(fork_does_not_begin_on_an_unread_session)
 {
     struct srv_session *session = srv_session_peek(app->sessions, NULL, "a");
     atomic_store(&session->presence, SRV_PRESENT);
@@ -139,9 +137,8 @@ START_TEST(test_fork_does_not_begin_on_an_unread_session)
     srv_dispatch_run_change(dispatch);
     ck_assert_int_eq(request->job->error.code, SRV_E_LOADING);
 }
-END_TEST
 
-START_TEST(test_session_for_which_a_request_waits_does_not_expire)
+TEST(session_for_which_a_request_waits_does_not_expire)
 {
     ask_for_fork();
     ck_assert_ptr_null(srv_sessions_expire(app->sessions, UINT64_MAX));
@@ -151,7 +148,6 @@ START_TEST(test_session_for_which_a_request_waits_does_not_expire)
     ck_assert_ptr_nonnull(expired);
     srv_session_put(expired);
 }
-END_TEST
 
 static unsigned finished;
 
@@ -163,7 +159,7 @@ static const struct srv_job_stage *count_finished(struct srv_job *job)
 }
 
 /* What follows a step on record is done at a stop, and the request is answered as it went. */
-START_TEST(test_stop_finishes_what_is_on_record)
+TEST(stop_finishes_what_is_on_record)
 {
     static const struct srv_job_stage finish = {SRV_QUEUE_CHANGES, .completes = true,
                                                 .run = count_finished};
@@ -180,7 +176,6 @@ START_TEST(test_stop_finishes_what_is_on_record)
     ck_assert_int_eq(job.error.code, SRV_OK);
     request->job = NULL;
 }
-END_TEST
 
 static void *end_soon(void *session)
 {
@@ -191,7 +186,7 @@ static void *end_soon(void *session)
 
 /* The reader has done with the session, for which nobody waited, after the request has looked at it
  * and before the request says that it waits. */
-START_TEST(test_request_does_not_wait_for_a_session_that_has_just_been_read)
+TEST(request_does_not_wait_for_a_session_that_has_just_been_read)
 {
     pthread_t reader;
     struct srv_session *session = srv_session_peek(app->sessions, NULL, "a");
@@ -203,10 +198,9 @@ START_TEST(test_request_does_not_wait_for_a_session_that_has_just_been_read)
     ck_assert_uint_eq(dispatch->queue.waiting[SRV_QUEUE_UNREAD], 0);
     ck_assert(srv_dispatch_has_work(dispatch));
 }
-END_TEST
 
 /* Its client leaves, or its deadline passes. */
-START_TEST(test_request_that_waits_for_tokens_is_cancelled_as_others_are)
+TEST_EACH(request_that_waits_for_tokens_is_cancelled_as_others_are, 2)
 {
     ask_for_fork();
     if (_i == 0)
@@ -218,20 +212,5 @@ START_TEST(test_request_that_waits_for_tokens_is_cancelled_as_others_are)
     ck_assert_int_eq(request->job->error.code, _i == 0 ? SRV_E_CLIENT_GONE : SRV_E_DEADLINE);
     ck_assert_uint_eq(dispatch->queue.waiting[SRV_QUEUE_UNREAD], 0);
 }
-END_TEST
 
-Suite *suite_unread(void)
-{
-    Suite *suite = suite_create("unread");
-    TCase *tests = suite_cases(suite, "unread", set_up, tear_down, 60);
-    tcase_add_test(tests, test_fork_of_an_unread_session_waits_until_it_is_read);
-    tcase_add_test(tests, test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost);
-    tcase_add_test(tests, test_fork_of_an_unread_session_that_is_deleted_finds_none);
-    tcase_add_test(tests, test_request_does_not_wait_for_a_session_that_has_just_been_read);
-    tcase_add_test(tests, test_start_under_the_id_of_an_unread_session_waits_too);
-    tcase_add_test(tests, test_fork_does_not_begin_on_an_unread_session);
-    tcase_add_test(tests, test_session_for_which_a_request_waits_does_not_expire);
-    tcase_add_test(tests, test_stop_finishes_what_is_on_record);
-    tcase_add_loop_test(tests, test_request_that_waits_for_tokens_is_cancelled_as_others_are, 0, 2);
-    return suite;
-}
+SUITE(unread)

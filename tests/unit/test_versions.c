@@ -131,7 +131,7 @@ static const struct kind {
     {"*.copy", raise_journal, "version 7, and this build of attnd reads version 6"},
     {"identity", raise_identity, "version 2, and this build of attnd reads files without one"},
 };
-#define KINDS ((int)(sizeof kinds / sizeof kinds[0]))
+#define KINDS ((int)COUNT(kinds))
 
 /* Raises the version of the last file of the kind; its name, and the bytes that it had. */
 static struct bytes raise_last(char name[64], const struct kind *kind, bool right)
@@ -188,7 +188,9 @@ static void expect_checked(const char *name, const char *says)
     close(directory);
 }
 
-START_TEST(test_versions_a_later_one_is_refused_and_nothing_is_touched)
+CASE(versions, set_up, tear_down, 0)
+
+TEST_EACH(versions_a_later_one_is_refused_and_nothing_is_touched, KINDS)
 {
     const struct kind *kind = &kinds[_i];
     char name[64];
@@ -209,9 +211,8 @@ START_TEST(test_versions_a_later_one_is_refused_and_nothing_is_touched)
     expect_sessions(2);
     close_stores();
 }
-END_TEST
 
-START_TEST(test_versions_a_directory_without_a_lock_file_gets_none)
+TEST_EACH(versions_a_directory_without_a_lock_file_gets_none, KINDS)
 {
     char name[64];
     free(raise_last(name, &kinds[_i], true).at);
@@ -221,10 +222,9 @@ START_TEST(test_versions_a_directory_without_a_lock_file_gets_none)
     expect_unchanged(whole);
     free(whole);
 }
-END_TEST
 
 /* Versions of which checksums were of another kind (4) are known by their magic. */
-START_TEST(test_versions_an_older_one_is_refused_too)
+TEST_EACH(versions_an_older_one_is_refused_too, 2)
 {
     char name[64], says[64];
     struct bytes file = raise_last(name, &kinds[0], true);
@@ -241,10 +241,9 @@ START_TEST(test_versions_an_older_one_is_refused_too)
     expect_unchanged(whole);
     free(whole);
 }
-END_TEST
 
 /* Builds that kept each session in a file of its own. */
-START_TEST(test_versions_files_of_sessions_are_refused)
+TEST_EACH(versions_files_of_sessions_are_refused, 2)
 {
     static const char *const names[] = {"0000000000000002.base",
                                         "0123456789abcdef-0000000000000002.session"};
@@ -258,10 +257,9 @@ START_TEST(test_versions_files_of_sessions_are_refused)
     free(whole);
     expect_checked(names[_i], says);
 }
-END_TEST
 
 /* A head that says so with a wrong checksum is damaged, as before. */
-START_TEST(test_versions_a_damaged_head_is_no_later_version)
+TEST_EACH(versions_a_damaged_head_is_no_later_version, KINDS)
 {
     char name[64];
     free(raise_last(name, &kinds[_i], false).at);
@@ -269,17 +267,5 @@ START_TEST(test_versions_a_damaged_head_is_no_later_version)
     ck_assert_msg(srv_versions_are_known(directory, own, message, sizeof message), "%s", message);
     close(directory);
 }
-END_TEST
 
-Suite *suite_versions(void)
-{
-    Suite *suite = suite_create("versions");
-    TCase *tests = suite_cases(suite, "versions", set_up, tear_down, 0);
-    tcase_add_loop_test(tests, test_versions_a_later_one_is_refused_and_nothing_is_touched, 0,
-                        KINDS);
-    tcase_add_loop_test(tests, test_versions_a_directory_without_a_lock_file_gets_none, 0, KINDS);
-    tcase_add_loop_test(tests, test_versions_an_older_one_is_refused_too, 0, 2);
-    tcase_add_loop_test(tests, test_versions_a_damaged_head_is_no_later_version, 0, KINDS);
-    tcase_add_loop_test(tests, test_versions_files_of_sessions_are_refused, 0, 2);
-    return suite;
-}
+SUITE(versions)

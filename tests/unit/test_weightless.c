@@ -12,6 +12,7 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "opened.h"
 #include "oracle.h"
 #include "rng.h"
 #include "suites.h"
@@ -25,11 +26,7 @@ static struct attn_error error;
 
 static void setup(void) { ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK); }
 
-static void teardown(void)
-{
-    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
-    attn_cache_pool_free(pool);
-}
+static void teardown(void) { free_unused_pool(pool); }
 
 static struct attn_engine *open_engine(enum attn_cpu_level level, unsigned threads)
 {
@@ -193,7 +190,9 @@ static void compare_rounds(struct attn_engine *engine, const struct attn_model *
         attn_cache_free(caches[i]);
 }
 
-START_TEST(test_weightless_steps_of_random_shapes_equal_the_oracle)
+CASE(all, setup, teardown, 120)
+
+TEST(weightless_steps_of_random_shapes_equal_the_oracle)
 {
     for (enum attn_cpu_level level = 1; level < ATTN_NUM_CPU_LEVELS; level++) {
         struct attn_engine *engine = open_engine(level, 2);
@@ -207,14 +206,13 @@ START_TEST(test_weightless_steps_of_random_shapes_equal_the_oracle)
         attn_engine_close(engine);
     }
 }
-END_TEST
 
 static const struct attn_weightless_options small = {
     .num_heads = 4, .num_kv_heads = 2, .head_dim = 8, .value_head_dim = 6, .num_layers = 2};
 
 /* ---- Errors ---- */
 
-START_TEST(test_weightless_step_that_is_wrong_fails_alone)
+TEST(weightless_step_that_is_wrong_fails_alone)
 {
     struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 2);
     struct attn_weightless_options half = small;
@@ -262,9 +260,8 @@ START_TEST(test_weightless_step_that_is_wrong_fails_alone)
     attn_model_close(model);
     attn_engine_close(engine);
 }
-END_TEST
 
-START_TEST(test_weightless_shape_beyond_bounds_is_refused_by_name)
+TEST(weightless_shape_beyond_bounds_is_refused_by_name)
 {
     const struct {
         struct attn_weightless_options options;
@@ -282,7 +279,7 @@ START_TEST(test_weightless_shape_beyond_bounds_is_refused_by_name)
         {{.num_heads = 4, .head_dim = 8, .softcap = -1}, "softcap"},
         {{.num_heads = 4, .head_dim = 8, .sliding_window = SIZE_MAX}, "sliding_window"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         struct attn_model *model = NULL;
         ck_assert_int_eq(attn_model_open_weightless(&model, &cases[i].options, &error),
                          ATTN_OUT_OF_RANGE);
@@ -290,9 +287,8 @@ START_TEST(test_weightless_shape_beyond_bounds_is_refused_by_name)
         ck_assert_ptr_null(model);
     }
 }
-END_TEST
 
-START_TEST(test_weightless_model_is_loaded_and_has_no_weights_to_attend_with)
+TEST(weightless_model_is_loaded_and_has_no_weights_to_attend_with)
 {
     struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 1);
     struct attn_model *model = open_shape(&small), *again = open_shape(&small);
@@ -317,15 +313,5 @@ START_TEST(test_weightless_model_is_loaded_and_has_no_weights_to_attend_with)
     attn_model_close(again);
     attn_engine_close(engine);
 }
-END_TEST
 
-Suite *suite_weightless(void)
-{
-    Suite *suite = suite_create("weightless");
-    TCase *tests = suite_cases(suite, "all", setup, teardown, 120);
-    tcase_add_test(tests, test_weightless_steps_of_random_shapes_equal_the_oracle);
-    tcase_add_test(tests, test_weightless_step_that_is_wrong_fails_alone);
-    tcase_add_test(tests, test_weightless_shape_beyond_bounds_is_refused_by_name);
-    tcase_add_test(tests, test_weightless_model_is_loaded_and_has_no_weights_to_attend_with);
-    return suite;
-}
+SUITE(weightless)

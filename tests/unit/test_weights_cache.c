@@ -238,8 +238,10 @@ static bool is_first_of_model(const struct golden_set *set, size_t i)
 
 static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 
+CASE(weights_cache, set_up, tear_down, 60)
+
 /* Each model with f32 and, by turns, with one of the others. */
-START_TEST(test_weights_cache_gives_every_family_the_bits_of_private_weights)
+TEST_EACH(weights_cache_gives_every_family_the_bits_of_private_weights, 4)
 {
     struct golden_set set;
     size_t models = 0, loaded = 0;
@@ -257,7 +259,6 @@ START_TEST(test_weights_cache_gives_every_family_the_bits_of_private_weights)
     ck_assert_uint_ge(loaded, LEAST_MODELS);
     golden_free(&set);
 }
-END_TEST
 
 /* ---- Damage ---------------------------------------------------------------------------------- */
 
@@ -290,7 +291,7 @@ static enum attn_status try(const char *bytes, size_t length)
     return status;
 }
 
-START_TEST(test_weights_cache_finds_each_damaged_byte_of_a_header)
+TEST(weights_cache_finds_each_damaged_byte_of_a_header)
 {
     char *bytes = write_one();
     for (size_t i = 0; i < ATTN_WEIGHTS_HEADER; i++) {
@@ -301,9 +302,8 @@ START_TEST(test_weights_cache_finds_each_damaged_byte_of_a_header)
     ck_assert_int_eq(try(bytes, size), ATTN_OK);
     free(bytes);
 }
-END_TEST
 
-START_TEST(test_weights_cache_finds_damaged_weights_and_other_lengths)
+TEST(weights_cache_finds_damaged_weights_and_other_lengths)
 {
     char *bytes = write_one();
     for (size_t i = ATTN_WEIGHTS_HEADER; i < size; i += 997) {
@@ -321,7 +321,6 @@ START_TEST(test_weights_cache_finds_damaged_weights_and_other_lengths)
     ck_assert_int_eq(try(bytes, size), ATTN_MALFORMED);
     free(bytes);
 }
-END_TEST
 
 /* Linux 5.14 and later; an emulator of user mode takes any advice and follows none. */
 static bool kernel_reads_pages_ahead(void *memory)
@@ -332,7 +331,7 @@ static bool kernel_reads_pages_ahead(void *memory)
     return madvise(memory, 1, MADV_POPULATE_READ) == 0 && madvise(memory, 1, -1) != 0;
 }
 
-START_TEST(test_weights_cache_maps_no_page_that_cannot_be_read)
+TEST(weights_cache_maps_no_page_that_cannot_be_read)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *bytes = write_one(), path[2 * SCRATCH_PATH];
@@ -347,9 +346,8 @@ START_TEST(test_weights_cache_maps_no_page_that_cannot_be_read)
     close(file);
     free(bytes);
 }
-END_TEST
 
-START_TEST(test_weights_cache_writes_a_damaged_file_anew)
+TEST(weights_cache_writes_a_damaged_file_anew)
 {
     char *bytes = write_one();
     struct attn_model *want = open_seeded(1, ATTN_BF16), *got = open_seeded(1, ATTN_BF16);
@@ -364,9 +362,8 @@ START_TEST(test_weights_cache_writes_a_damaged_file_anew)
     ck_assert(!load_seeded(1));
     free(bytes);
 }
-END_TEST
 
-START_TEST(test_weights_cache_does_not_trust_what_every_user_may_write)
+TEST(weights_cache_does_not_trust_what_every_user_may_write)
 {
     char path[2 * SCRATCH_PATH];
     struct attn_cached_load out;
@@ -387,11 +384,10 @@ START_TEST(test_weights_cache_does_not_trust_what_every_user_may_write)
     attn_model_close(model);
     free(bytes);
 }
-END_TEST
 
 /* ---- Which file ------------------------------------------------------------------------------ */
 
-START_TEST(test_weights_cache_tells_models_and_formats_apart)
+TEST(weights_cache_tells_models_and_formats_apart)
 {
     struct attn_model *models[8];
     size_t count = 0;
@@ -408,7 +404,6 @@ START_TEST(test_weights_cache_tells_models_and_formats_apart)
     ck_assert_uint_eq(count_files(name, ".weights"), 1); /* none of the others is */
     ck_assert_uint_eq(count_files(name, ".note"), 1);
 }
-END_TEST
 
 /* Copies a golden checkpoint whose weight `byte` is changed, with the same times. */
 static void put_checkpoint(const char *path, char byte)
@@ -431,7 +426,7 @@ static struct attn_cached_load load_path(char fingerprint[17], const char *path)
     return out;
 }
 
-START_TEST(test_weights_cache_sees_a_changed_checkpoint_of_the_same_size_and_times)
+TEST(weights_cache_sees_a_changed_checkpoint_of_the_same_size_and_times)
 {
     char path[SCRATCH_PATH], before[17], after[17];
     scratch_make(path);
@@ -445,10 +440,9 @@ START_TEST(test_weights_cache_sees_a_changed_checkpoint_of_the_same_size_and_tim
     ck_assert_str_ne(before, after);
     scratch_remove(path);
 }
-END_TEST
 
 /* As of two images of a file system that were built alike. */
-START_TEST(test_weights_cache_sees_a_changed_checkpoint_of_the_same_inode_and_ctime)
+TEST(weights_cache_sees_a_changed_checkpoint_of_the_same_inode_and_ctime)
 {
     char path[SCRATCH_PATH], before[17], after[17];
     scratch_make(path);
@@ -462,9 +456,8 @@ START_TEST(test_weights_cache_sees_a_changed_checkpoint_of_the_same_inode_and_ct
     ck_assert_str_ne(before, after);
     scratch_remove(path);
 }
-END_TEST
 
-START_TEST(test_weights_cache_writes_nothing_of_a_checkpoint_that_just_changed)
+TEST(weights_cache_writes_nothing_of_a_checkpoint_that_just_changed)
 {
     char path[SCRATCH_PATH], fingerprint[17];
     scratch_make(path);
@@ -476,7 +469,6 @@ START_TEST(test_weights_cache_writes_nothing_of_a_checkpoint_that_just_changed)
     ck_assert_uint_eq(count_files(name, ".weights"), 0);
     scratch_remove(path);
 }
-END_TEST
 
 /* Changes the checkpoint while it is read. */
 static void change(void *context, size_t done, size_t total)
@@ -485,7 +477,7 @@ static void change(void *context, size_t done, size_t total)
     put_checkpoint(context, 2);
 }
 
-START_TEST(test_weights_cache_keeps_nothing_of_a_checkpoint_that_changes_meanwhile)
+TEST(weights_cache_keeps_nothing_of_a_checkpoint_that_changes_meanwhile)
 {
     char path[SCRATCH_PATH];
     scratch_make(path);
@@ -498,11 +490,10 @@ START_TEST(test_weights_cache_keeps_nothing_of_a_checkpoint_that_changes_meanwhi
     attn_model_close(model);
     scratch_remove(path);
 }
-END_TEST
 
 /* ---- Writers --------------------------------------------------------------------------------- */
 
-START_TEST(test_weights_cache_goes_on_with_private_weights_where_it_cannot_write)
+TEST(weights_cache_goes_on_with_private_weights_where_it_cannot_write)
 {
     const struct rlimit small = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
     struct attn_model *model = open_seeded(1, ATTN_BF16), *want = open_seeded(1, ATTN_BF16);
@@ -524,7 +515,6 @@ START_TEST(test_weights_cache_goes_on_with_private_weights_where_it_cannot_write
     attn_model_close(model);
     attn_model_close(want);
 }
-END_TEST
 
 static atomic_uint writers;
 
@@ -535,7 +525,7 @@ static void *load_one(void *argument)
     return NULL;
 }
 
-START_TEST(test_weights_cache_is_written_once_by_those_that_start_together)
+TEST(weights_cache_is_written_once_by_those_that_start_together)
 {
     pthread_t threads[6];
     for (size_t i = 0; i < 6; i++)
@@ -544,9 +534,8 @@ START_TEST(test_weights_cache_is_written_once_by_those_that_start_together)
         pthread_join(threads[i], NULL);
     ck_assert_uint_eq(atomic_load(&writers), 1);
 }
-END_TEST
 
-START_TEST(test_weights_cache_removes_what_a_killed_writer_left)
+TEST(weights_cache_removes_what_a_killed_writer_left)
 {
     char path[SCRATCH_PATH];
     struct attn_weights_writer writer;
@@ -561,7 +550,6 @@ START_TEST(test_weights_cache_removes_what_a_killed_writer_left)
     attn_free(writer.buffer);
     close(at);
 }
-END_TEST
 
 /* ---- Notes ----------------------------------------------------------------------------------- */
 
@@ -580,7 +568,7 @@ static struct attn_self_check prove(unsigned threads)
     return found;
 }
 
-START_TEST(test_weights_cache_remembers_a_self_check_of_the_same_circumstances)
+TEST(weights_cache_remembers_a_self_check_of_the_same_circumstances)
 {
     ck_assert(!prove(1).is_noted);
     ck_assert(prove(1).is_noted);
@@ -588,9 +576,8 @@ START_TEST(test_weights_cache_remembers_a_self_check_of_the_same_circumstances)
     ck_assert(prove(2).is_noted);
     ck_assert(prove(1).is_noted);
 }
-END_TEST
 
-START_TEST(test_weights_cache_keeps_the_last_lines_of_a_note)
+TEST(weights_cache_keeps_the_last_lines_of_a_note)
 {
     int at = open(directory, O_RDONLY | O_DIRECTORY);
     char digest[ATTN_CHECKSUM_DIGITS];
@@ -608,28 +595,5 @@ START_TEST(test_weights_cache_keeps_the_last_lines_of_a_note)
     ck_assert_uint_gt(length, 1024);
     close(at);
 }
-END_TEST
 
-Suite *suite_weights_cache(void)
-{
-    Suite *suite = suite_create("weights_cache");
-    TCase *tests = suite_cases(suite, "weights_cache", set_up, tear_down, 60);
-    tcase_add_loop_test(tests, test_weights_cache_gives_every_family_the_bits_of_private_weights, 0,
-                        4);
-    tcase_add_test(tests, test_weights_cache_finds_each_damaged_byte_of_a_header);
-    tcase_add_test(tests, test_weights_cache_finds_damaged_weights_and_other_lengths);
-    tcase_add_test(tests, test_weights_cache_maps_no_page_that_cannot_be_read);
-    tcase_add_test(tests, test_weights_cache_writes_a_damaged_file_anew);
-    tcase_add_test(tests, test_weights_cache_does_not_trust_what_every_user_may_write);
-    tcase_add_test(tests, test_weights_cache_tells_models_and_formats_apart);
-    tcase_add_test(tests, test_weights_cache_sees_a_changed_checkpoint_of_the_same_size_and_times);
-    tcase_add_test(tests, test_weights_cache_sees_a_changed_checkpoint_of_the_same_inode_and_ctime);
-    tcase_add_test(tests, test_weights_cache_writes_nothing_of_a_checkpoint_that_just_changed);
-    tcase_add_test(tests, test_weights_cache_keeps_nothing_of_a_checkpoint_that_changes_meanwhile);
-    tcase_add_test(tests, test_weights_cache_goes_on_with_private_weights_where_it_cannot_write);
-    tcase_add_test(tests, test_weights_cache_is_written_once_by_those_that_start_together);
-    tcase_add_test(tests, test_weights_cache_removes_what_a_killed_writer_left);
-    tcase_add_test(tests, test_weights_cache_remembers_a_self_check_of_the_same_circumstances);
-    tcase_add_test(tests, test_weights_cache_keeps_the_last_lines_of_a_note);
-    return suite;
-}
+SUITE(weights_cache)

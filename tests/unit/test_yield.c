@@ -9,6 +9,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "machine/pool.h"
+#include "opened.h"
 #include "rng.h"
 #include "suites.h"
 
@@ -22,7 +23,7 @@ static const char config[] = "{\"hidden_size\":64,\"num_attention_heads\":8,"
 /* No workers, one worker, more workers than this machine may have CPUs. */
 static const unsigned thread_counts[] = {1, 2, 5};
 static const enum attn_cpu_level levels[] = {ATTN_CPU_PORTABLE, ATTN_CPU_AUTO};
-#define NUM_CASES ((int)(sizeof thread_counts / sizeof thread_counts[0]) * 2)
+#define NUM_CASES ((int)COUNT(thread_counts) * 2)
 
 static struct attn_engine *engine;
 static struct attn_cache_pool *pool;
@@ -43,8 +44,7 @@ static void open_case(int i)
                                                 .level = levels[i % 2]};
     ck_assert_int_eq(attn_engine_open(&engine, &options, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    model = opened_random(config, NULL);
     fill(rows, TOKENS * WIDTH, &r);
     fill(cached, CACHED * WIDTH, &r);
     fill(step_row, WIDTH, &r);
@@ -166,7 +166,9 @@ static void expect_visits(const struct visitor *visitor)
 
 /* ---- Tests ---- */
 
-START_TEST(test_yield_attend_and_the_decodes_inside_it_get_the_bits_they_get_alone)
+CASE(yield, NULL, NULL, 120)
+
+TEST_EACH(yield_attend_and_the_decodes_inside_it_get_the_bits_they_get_alone, NUM_CASES)
 {
     static struct whole alone, beside;
     float want[WIDTH];
@@ -183,9 +185,8 @@ START_TEST(test_yield_attend_and_the_decodes_inside_it_get_the_bits_they_get_alo
     attn_cache_free(cache);
     close_case();
 }
-END_TEST
 
-START_TEST(test_yield_prefill_and_the_decodes_inside_it_get_the_bits_they_get_alone)
+TEST_EACH(yield_prefill_and_the_decodes_inside_it_get_the_bits_they_get_alone, NUM_CASES)
 {
     static float alone[TOKENS * WIDTH], beside[TOKENS * WIDTH];
     float want[WIDTH];
@@ -203,9 +204,8 @@ START_TEST(test_yield_prefill_and_the_decodes_inside_it_get_the_bits_they_get_al
     attn_cache_free(second);
     close_case();
 }
-END_TEST
 
-START_TEST(test_yield_core_gives_way_and_keeps_its_bits)
+TEST_EACH(yield_core_gives_way_and_keeps_its_bits, NUM_CASES)
 {
     static float alone[TOKENS * WIDTH], beside[TOKENS * WIDTH];
     float want[WIDTH];
@@ -233,10 +233,9 @@ START_TEST(test_yield_core_gives_way_and_keeps_its_bits)
     attn_cache_free(cache);
     close_case();
 }
-END_TEST
 
 /* Cancelled at the first pause, the second, the fourth and so on, as long as there are so many. */
-START_TEST(test_yield_attend_that_is_stopped_returns_cancelled_and_the_engine_goes_on)
+TEST_EACH(yield_attend_that_is_stopped_returns_cancelled_and_the_engine_goes_on, NUM_CASES)
 {
     static struct whole alone, after;
     float want[WIDTH];
@@ -262,9 +261,8 @@ START_TEST(test_yield_attend_that_is_stopped_returns_cancelled_and_the_engine_go
     attn_cache_free(cache);
     close_case();
 }
-END_TEST
 
-START_TEST(test_yield_prefill_that_is_stopped_leaves_its_cache_as_it_was)
+TEST_EACH(yield_prefill_that_is_stopped_leaves_its_cache_as_it_was, NUM_CASES)
 {
     static float alone[TOKENS * WIDTH], after[TOKENS * WIDTH];
     float want[WIDTH];
@@ -286,7 +284,6 @@ START_TEST(test_yield_prefill_that_is_stopped_leaves_its_cache_as_it_was)
     attn_cache_free(stopped);
     close_case();
 }
-END_TEST
 
 /* Counts how often `wanted` is called, and cancels the call at stop_at. */
 struct asked {
@@ -328,7 +325,7 @@ static enum attn_status try_last(struct asked *asked, struct attn_cache *cache, 
 #define BLOCKS ((TOKENS + CACHED) / 64)
 #define COPIED ((TOKENS + CACHED) * 2 * 8) /* floats of keys, and of values each */
 
-START_TEST(test_yield_is_asked_while_keys_and_values_are_copied_out)
+TEST_EACH(yield_is_asked_while_keys_and_values_are_copied_out, 2)
 {
     static float out[TOKENS * WIDTH], key[COPIED], value[COPIED], kept[2][COPIED];
     struct asked without = {0}, with = {0}, stopped = {0}, again = {.stop_at = SIZE_MAX};
@@ -348,7 +345,6 @@ START_TEST(test_yield_is_asked_while_keys_and_values_are_copied_out)
     attn_cache_free(cache);
     close_case();
 }
-END_TEST
 
 /* ---- Calls inside calls ---- */
 
@@ -387,7 +383,7 @@ static bool nest(void *context)
 }
 
 /* Odd cases stop the attends inside, and only those. */
-START_TEST(test_yield_attends_inside_an_attend_give_way_in_turn_and_all_keep_their_bits)
+TEST_EACH(yield_attends_inside_an_attend_give_way_in_turn_and_all_keep_their_bits, 2 * NUM_CASES)
 {
     static struct whole alone, beside;
     float want[WIDTH];
@@ -407,7 +403,6 @@ START_TEST(test_yield_attends_inside_an_attend_give_way_in_turn_and_all_keep_the
     attn_cache_free(cache);
     close_case();
 }
-END_TEST
 
 /* A yield that makes attends inside attends for as long as it is asked. */
 struct digger {
@@ -431,7 +426,7 @@ static bool dig(void *context)
     return true;
 }
 
-START_TEST(test_yield_the_innermost_call_asks_nobody)
+TEST_EACH(yield_the_innermost_call_asks_nobody, NUM_CASES)
 {
     static struct whole out;
     struct digger digger = {.yield = {.wanted = never_dug, .run = dig}};
@@ -441,7 +436,6 @@ START_TEST(test_yield_the_innermost_call_asks_nobody)
     ck_assert_uint_eq(digger.deepest, ATTN_YIELD_LEVELS - 1);
     close_case();
 }
-END_TEST
 
 /* ---- The pool alone ---- */
 
@@ -485,7 +479,7 @@ static bool run_inner(void *context)
     return true;
 }
 
-START_TEST(test_pool_runs_every_task_once_inside_and_outside)
+TEST_EACH(pool_runs_every_task_once_inside_and_outside, NUM_CASES / 2)
 {
     static struct counts counts;
     counts = (struct counts){.yield = {always, run_inner, &counts}};
@@ -500,30 +494,5 @@ START_TEST(test_pool_runs_every_task_once_inside_and_outside)
         ck_assert_uint_eq(atomic_load(&counts.inner[i]), counts.runs);
     attn_pool_close(counts.pool);
 }
-END_TEST
 
-Suite *suite_yield(void)
-{
-    Suite *suite = suite_create("yield");
-    TCase *cases = suite_cases(suite, "yield", NULL, NULL, 120);
-    tcase_add_loop_test(cases,
-                        test_yield_attend_and_the_decodes_inside_it_get_the_bits_they_get_alone, 0,
-                        NUM_CASES);
-    tcase_add_loop_test(cases,
-                        test_yield_prefill_and_the_decodes_inside_it_get_the_bits_they_get_alone, 0,
-                        NUM_CASES);
-    tcase_add_loop_test(cases, test_yield_core_gives_way_and_keeps_its_bits, 0, NUM_CASES);
-    tcase_add_loop_test(cases,
-                        test_yield_attend_that_is_stopped_returns_cancelled_and_the_engine_goes_on,
-                        0, NUM_CASES);
-    tcase_add_loop_test(cases, test_yield_prefill_that_is_stopped_leaves_its_cache_as_it_was, 0,
-                        NUM_CASES);
-    tcase_add_loop_test(cases, test_yield_is_asked_while_keys_and_values_are_copied_out, 0,
-                        2); /* one thread, which is asked at every task */
-    tcase_add_loop_test(
-        cases, test_yield_attends_inside_an_attend_give_way_in_turn_and_all_keep_their_bits, 0,
-        2 * NUM_CASES);
-    tcase_add_loop_test(cases, test_yield_the_innermost_call_asks_nobody, 0, NUM_CASES);
-    tcase_add_loop_test(cases, test_pool_runs_every_task_once_inside_and_outside, 0, NUM_CASES / 2);
-    return suite;
-}
+SUITE(yield)
