@@ -35,6 +35,7 @@
 #   build/recorder.so   what it does on disk   tests/power/recorder.c, preloaded there
 #   build/power_store   of slots, manifests    tests/power_store/*.c
 #   build/store_model   model of the store     tests/store_model/*.c, all that can happen
+#   build/cluster_model model of a partition   tests/cluster/*.c, likewise
 #   build/attnd_fault   the daemon they fail in: its calls go through tests/fault/shim.c
 #   build/asan/...      the same, instrumented
 #
@@ -149,7 +150,8 @@ $(OBJ)/tests/v2/%.o: LOCAL += -Itests/http
 $(OBJ)/tests/invariance/%.o: LOCAL = -Itests/unit -Itests/common
 $(OBJ)/tests/kernels/%.o $(OBJ)/tests/bench/%.o $(OBJ)/tests/tools/%.o: LOCAL = -Ilib
 $(OBJ)/tests/power_store/%.o: LOCAL = -Iserver -Itests/common -Itests/power -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
-$(OBJ)/tests/load/%.o $(OBJ)/tests/store_model/%.o: LOCAL =
+$(OBJ)/tests/load/%.o: LOCAL =
+$(OBJ)/tests/store_model/%.o $(OBJ)/tests/cluster/%.o: LOCAL = -Itests/common
 $(OBJ)/tests/kill/%.o $(OBJ)/tests/retry/%.o $(OBJ)/tests/soak/%.o $(OBJ)/tests/overload/%.o $(OBJ)/tests/fault/%.o $(OBJ)/tests/power/%.o $(OBJ)/tests/metrics/%.o: LOCAL = -Ilib -Itests/common -Itests/http -Itests/kill -Wno-format-truncation $(call pkg_cflags,$(TEST_PKGS))
 $(call objects_of,tests/bench/json.c): LOCAL = -Iserver $(call pkg_cflags,jansson)
 $(call objects_of,tests/bench/store.c): LOCAL = -Iserver
@@ -213,7 +215,8 @@ POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
               $(filter-out %/main.o %/suite_run.o %/marks.o,$(HTTP_OBJS))
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 POWER_STORE_OBJS = $(call objects,tests/power_store/*.c) $(call objects_of,tests/power/disk.c tests/common/scratch.c tests/common/half.c)
-MODEL_OBJS  = $(call objects,tests/store_model/*.c)
+MODEL_OBJS  = $(call objects,tests/store_model/*.c) $(call objects_of,tests/common/explore.c)
+CLUSTER_MODEL_OBJS = $(call objects,tests/cluster/*.c) $(call objects_of,tests/common/explore.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
 BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
@@ -246,15 +249,15 @@ ON_ONE_MORE = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell expr $$(nproc) + 1))
 CHECKS = check-clients check-ui check-power check-fault check-corrupt check-kill check-sandbox \
          check-retry check-soak check-invariance check-overload check-framing check-v2 \
          check-openapi check-metrics check-image check-install check-kubernetes check-cluster \
-         check-arm64 check-bench check-published check-store-model \
+         check-arm64 check-bench check-published check-store-model check-cluster-model \
          check-power-store
 # Those of `alone`, which judge times or look at what catalogue and HTTP suite have recorded, and
 # those that only compute.
 CHECKS_ALONE = check-openapi check-cluster check-overload
-CHECKS_NICE = check-arm64 check-corrupt check-invariance check-store-model
+CHECKS_NICE = check-arm64 check-corrupt check-invariance check-store-model check-cluster-model
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
-                 recorder.so power_store store_model retry soak invariance overload framing v2 observe)
+                 recorder.so power_store store_model cluster_model retry soak invariance overload framing v2 observe)
 
 run: | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@$(MAKE) --no-print-directory $(ON_ALL_CPUS) $(OUT)/attnd
@@ -387,6 +390,9 @@ check-power-store: $(OUT)/power_store $(OUT)/recorder.so ## 2,000 states of the 
 
 check-store-model: $(OUT)/store_model ## all that a small model of the store can do, power failures at each step, and planted mistakes; QUICK=1: less of it
 	$(Q)$(OUT)/store_model $(if $(QUICK),--quick)
+
+check-cluster-model: $(OUT)/cluster_model ## all that a small model of a partition shared by daemons can do, stopped at each step, and each rule left out; QUICK=1: less of it
+	$(Q)$(OUT)/cluster_model $(if $(QUICK),--quick)
 
 check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, of which requests are lost, come twice or late; QUICK=1: 10,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/retry $(if $(QUICK),--quick)
@@ -757,6 +763,9 @@ $(OUT)/power_store: $(POWER_STORE_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/store_model: $(MODEL_OBJS)
+	$(call link)
+
+$(OUT)/cluster_model: $(CLUSTER_MODEL_OBJS)
 	$(call link)
 
 $(OUT)/retry: $(RETRY_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "explore.h"
+#include "search.h"
 
 #define EVICTIONS " write-out evict begin-read end-read "
 
@@ -74,9 +74,10 @@ static bool search_all(const struct search searches[], size_t count)
     bool sound = true;
     for (size_t i = 0; i < count; i++) {
         double begun = cpu_s();
-        struct outcome found = model_explore(&searches[i]);
+        uint64_t starts;
+        struct outcome found = model_explore(&starts, &searches[i]);
         printf("%s: %lu states, %lu disks read, %.1f s: %s\n", searches[i].name,
-               (unsigned long)found.states, (unsigned long)found.starts, cpu_s() - begun,
+               (unsigned long)found.states, (unsigned long)starts, cpu_s() - begun,
                found.wrong != NULL ? found.wrong
                : found.full        ? "not all of them"
                                    : "all are right");
@@ -90,7 +91,8 @@ static bool find_planted(void)
 {
     unsigned noticed = 0, count = sizeof planted / sizeof *planted;
     for (unsigned i = 0; i < count; i++) {
-        struct outcome found = model_explore(&planted[i]);
+        uint64_t starts;
+        struct outcome found = model_explore(&starts, &planted[i]);
         printf("planted: %s: %s\n", planted[i].name,
                found.wrong != NULL ? found.wrong : "NOT NOTICED");
         model_print(&found);

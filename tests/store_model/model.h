@@ -34,8 +34,7 @@
 #ifndef TESTS_STORE_MODEL_H
 #define TESTS_STORE_MODEL_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "explore.h"
 
 enum {
     ROWS = 2, /* of a block */
@@ -191,12 +190,6 @@ struct search {
     const char *without; /* names of steps, as " a b "; "" */
     uint8_t records, crashes, faults, moments, sessions;
     enum plant plant;
-};
-
-/* A step with its arguments. */
-struct move {
-    uint8_t step, a;
-    uint16_t b;
 };
 
 /* steps.c: takes a step of the daemon; false where it cannot be taken.  *wrong is set to what it

@@ -12,14 +12,15 @@ struct reached {
 };
 
 struct states {
-    struct state *items; /* [count] */
-    uint32_t *index;     /* [count]: of each in `reached` */
+    unsigned char *items; /* [count][bytes of a state] */
+    uint32_t *index;      /* [count]: of each in `reached` */
     size_t count, room;
 };
 
 struct explorer {
-    const struct search *search;
+    const struct explore_model *model;
     struct outcome out;
+    uint32_t from;    /* index of the state that is expanded */
     uint64_t *hashes; /* [slots], 0: empty */
     size_t slots;
     struct reached *reached; /* [out.states] */
@@ -31,7 +32,7 @@ static void *grow(void *items, size_t count, size_t size)
 {
     void *grown = realloc(items, count * size);
     if (grown == NULL) {
-        fprintf(stderr, "store_model: memory is short\n");
+        fprintf(stderr, "explore: memory is short\n");
         exit(1);
     }
     return grown;
@@ -39,14 +40,13 @@ static void *grow(void *items, size_t count, size_t size)
 
 /* ---- States that were reached ---------------------------------------------------------------- */
 
-static uint64_t hash_of(const struct state *state)
+static uint64_t hash_of(const unsigned char *state, size_t bytes)
 {
-    const unsigned char *bytes = (const unsigned char *)state;
     uint64_t hash = 0x9e3779b97f4a7c15, word;
-    for (size_t at = 0; at < sizeof *state; at += sizeof word) {
-        size_t size = sizeof *state - at < sizeof word ? sizeof *state - at : sizeof word;
+    for (size_t at = 0; at < bytes; at += sizeof word) {
+        size_t size = bytes - at < sizeof word ? bytes - at : sizeof word;
         word = 0;
-        memcpy(&word, bytes + at, size);
+        memcpy(&word, state + at, size);
         hash = (hash ^ word) * 0xff51afd7ed558ccd;
         hash ^= hash >> 32;
     }
@@ -76,14 +76,14 @@ static void widen(struct explorer *explorer)
     explorer->slots = slots;
 }
 
-static void add(struct explorer *explorer, const struct state *state, uint32_t from,
-                struct move move)
+static void add(struct explorer *explorer, const void *state, uint32_t from, struct move move)
 {
     struct outcome *out = &explorer->out;
     struct states *next = &explorer->next;
+    const size_t bytes = explorer->model->bytes;
     if (2 * out->states >= explorer->slots)
         widen(explorer);
-    if (!put(explorer->hashes, explorer->slots, hash_of(state)))
+    if (!put(explorer->hashes, explorer->slots, hash_of(state, bytes)))
         return;
     if (out->states == explorer->room) {
         explorer->room = explorer->room == 0 ? 1 << 16 : 2 * explorer->room;
@@ -91,11 +91,11 @@ static void add(struct explorer *explorer, const struct state *state, uint32_t f
     }
     if (next->count == next->room) {
         next->room = next->room == 0 ? 1 << 10 : next->room + next->room / 2;
-        next->items = grow(next->items, next->room, sizeof *next->items);
+        next->items = grow(next->items, next->room, bytes);
         next->index = grow(next->index, next->room, sizeof *next->index);
     }
     explorer->reached[out->states] = (struct reached){from, move};
-    next->items[next->count] = *state;
+    memcpy(next->items + next->count * bytes, state, bytes);
     next->index[next->count++] = (uint32_t)out->states++;
 }
 
@@ -115,64 +115,36 @@ static void trace_back(struct outcome *out, const struct explorer *explorer, uin
         out->trace[--place] = explorer->reached[at].move;
 }
 
-/* ---- Moves ----------------------------------------------------------------------------------- */
+/* ---- The search ------------------------------------------------------------------------------ */
 
-static bool is_left_out(const struct search *search, const char *name)
+void explore_reach(struct explorer *explorer, const void *state, struct move move,
+                   const char *wrong)
 {
-    const char *at = strstr(search->without, name);
-    return at != NULL && at[-1] == ' ' && at[strlen(name)] == ' ';
-}
-
-static void move_from(struct explorer *explorer, const struct state *state, uint32_t from,
-                      struct move move)
-{
-    struct state next = *state;
-    const char *wrong = NULL;
     struct outcome *out = &explorer->out;
     if (out->wrong != NULL)
         return;
-    out->starts += model_steps[move.step].take == model_read && state->phase == DOWN;
-    if (!model_steps[move.step].take(&next, explorer->search, &move, &wrong))
-        return;
     out->moves++;
-    model_hold_dropped(&next, state);
-    if (wrong != NULL) {
-        out->wrong = wrong;
-        trace_back(out, explorer, from, move);
+    if (wrong == NULL) {
+        add(explorer, state, explorer->from, move);
         return;
     }
-    add(explorer, &next, from, move);
+    out->wrong = wrong;
+    trace_back(out, explorer, explorer->from, move);
 }
 
-static void move_all(struct explorer *explorer, const struct state *state, uint32_t from,
-                     unsigned step)
+struct outcome explore(const struct explore_model *model, const void *first)
 {
-    unsigned b_values = model_steps[step].b;
-    if (b_values == 0) { /* a power failure */
-        if (state->phase == DOWN || state->crashes == explorer->search->crashes)
-            return;
-        b_values = 1u << model_unflushed(state);
-    }
-    for (unsigned a = 0; a < model_steps[step].a; a++)
-        for (unsigned b = 0; b < b_values; b++)
-            move_from(explorer, state, from, (struct move){(uint8_t)step, (uint8_t)a, (uint16_t)b});
-}
-
-struct outcome model_explore(const struct search *search)
-{
-    struct explorer explorer = {.search = search};
-    struct state first;
-    model_init(&first);
-    add(&explorer, &first, 0, (struct move){0});
+    struct explorer explorer = {.model = model};
+    add(&explorer, first, 0, (struct move){0});
     while (explorer.next.count > 0 && explorer.out.wrong == NULL && !explorer.out.full) {
         struct states now = explorer.next;
         explorer.next = explorer.now;
         explorer.next.count = 0;
         explorer.now = now;
-        for (size_t i = 0; i < now.count && explorer.out.wrong == NULL; i++)
-            for (unsigned step = 0; step < model_num_steps; step++)
-                if (!is_left_out(search, model_steps[step].name))
-                    move_all(&explorer, &now.items[i], now.index[i], step);
+        for (size_t i = 0; i < now.count && explorer.out.wrong == NULL; i++) {
+            explorer.from = now.index[i];
+            model->expand(&explorer, now.items + i * model->bytes, model->context);
+        }
         explorer.out.full = explorer.out.states > MAX_STATES;
     }
     free(explorer.hashes);
@@ -182,21 +154,4 @@ struct outcome model_explore(const struct search *search)
     free(explorer.next.items);
     free(explorer.next.index);
     return explorer.out;
-}
-
-void model_print(const struct outcome *outcome)
-{
-    for (unsigned i = 0; i < outcome->num_trace; i++) {
-        const struct move *move = &outcome->trace[i];
-        const struct step *step = &model_steps[move->step];
-        printf(i == 0 ? "    %s" : ", %s", step->name);
-        if (step->a > 1)
-            printf(" %u", (unsigned)move->a);
-        if (step->b > 1)
-            printf(" %u", (unsigned)move->b);
-        if (step->b == 0)
-            printf(" %#x", (unsigned)move->b);
-    }
-    if (outcome->num_trace > 0)
-        printf("\n");
 }
