@@ -105,7 +105,10 @@ export function listen(listener) {
 
 /** A list of integers in a setting: "0,3" is [0, 3]; anything that is no integer is left out. */
 export function integers(text) {
-    return text.split(",").filter((part) => /^-?\d+$/.test(part.trim())).map(Number);
+    return text
+        .split(",")
+        .filter((part) => /^-?\d+$/.test(part.trim()))
+        .map(Number);
 }
 
 for (const event of ["popstate", "hashchange"])

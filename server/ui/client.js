@@ -88,11 +88,13 @@ export function unlessAborted(signal, work) {
 
 let carried = 0; // bytes a millisecond, of the last large reply once it had begun
 
-globalThis.PerformanceObserver && new PerformanceObserver((list) => {
-    for (const { transferSize: size, responseStart, responseEnd } of list.getEntries())
-        if (size >= 1e5) // what a cache gives is not carried
-            carried = size / Math.max(1, responseEnd - responseStart);
-}).observe({ type: "resource" });
+globalThis.PerformanceObserver &&
+    new PerformanceObserver((list) => {
+        for (const { transferSize: size, responseStart, responseEnd } of list.getEntries())
+            if (size >= 1e5)
+                // what a cache gives is not carried
+                carried = size / Math.max(1, responseEnd - responseStart);
+    }).observe({ type: "resource" });
 
 /** @returns {number} bytes that the way from the daemon carries in so many milliseconds */
 export const bytesIn = (milliseconds) => carried * milliseconds;
@@ -113,8 +115,10 @@ async function keep({ data, shape, datatype = "FP32" }) {
     body.set(new TextEncoder().encode(head));
     body.set(bytes, head.length);
     const input = await sha256(body);
-    const headers = { "Content-Type": "application/octet-stream",
-        "Inference-Header-Content-Length": String(head.length) };
+    const headers = {
+        "Content-Type": "application/octet-stream",
+        "Inference-Header-Content-Length": String(head.length),
+    };
     try {
         await client().request("PUT", `/inputs/${input}`, { body, headers, retryMs: 0 });
         return { input };
@@ -149,8 +153,7 @@ async function callNamed(path, fields, signal) {
             return await client(signal).call(path, sent);
         } catch (error) {
             if (error.code !== "input_not_found" || tries === 0) throw error;
-            for (const [, data, asked] of inputs)
-                if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
+            for (const [, data, asked] of inputs) if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
         }
     }
 }

@@ -209,7 +209,10 @@ export class CompareView {
     same(source) {
         const { layer, head } = this.panel.what;
         const nearest = source.layers.includes(layer) ? layer : source.layers.at(-1);
-        return { layer: nearest, head: Math.min(head, source.spec(nearest).num_attention_heads - 1) };
+        return {
+            layer: nearest,
+            head: Math.min(head, source.spec(nearest).num_attention_heads - 1),
+        };
     }
 
     /** The next head of the layer; of the next layer, where it has one. */
@@ -217,7 +220,10 @@ export class CompareView {
         const { layer, head, source } = this.panel.what;
         const heads = source.spec(layer).num_attention_heads;
         if (heads > 1) return { layer, head: (head + 1) % heads };
-        return { layer: source.layers[(source.layers.indexOf(layer) + 1) % source.layers.length], head };
+        return {
+            layer: source.layers[(source.layers.indexOf(layer) + 1) % source.layers.length],
+            head,
+        };
     }
 
     /** Offers the models, or the files, that the second map may be of, and their heads. */
@@ -228,7 +234,10 @@ export class CompareView {
         const options = base.local
             ? [base, other].filter(Boolean).map(({ title }) => [title, title === other?.title])
             : this.fitting().map(({ name }) => [name, name === chosen]);
-        fill(this.model, options.map(([value, selected]) => el("option", { value, selected }, value)));
+        fill(
+            this.model,
+            options.map(([value, selected]) => el("option", { value, selected }, value)),
+        );
         this.model.closest("label").hidden = options.length < 2;
         this.text.closest("label").hidden = Boolean(base.local);
         const itself = { value: "model", selected: second.asModel };
@@ -244,7 +253,10 @@ export class CompareView {
                             "option",
                             {
                                 value: `${layer},${head}`,
-                                selected: !second.asModel && layer === second.layer && head === second.head,
+                                selected:
+                                    !second.asModel &&
+                                    layer === second.layer &&
+                                    head === second.head,
                             },
                             source.headName(layer, head).toLowerCase(),
                         ),

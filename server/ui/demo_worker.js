@@ -30,8 +30,9 @@ async function read(work, text) {
     const { model, tokenizer } = await made;
     const ids = tokenizer.encode(text).slice(0, MAX_TOKENS);
     const { rows, taken } = await model.run(ids, (input, layer) => attention(work, layer, input));
-    const next = likeliest(model.logits(rows, ids.length - 1), LIKELIEST)
-        .map(({ id, probability }) => ({ text: tokenizer.label(id), probability }));
+    const next = likeliest(model.logits(rows, ids.length - 1), LIKELIEST).map(
+        ({ id, probability }) => ({ text: tokenizer.label(id), probability }),
+    );
     postMessage({ turn: work.turn, labels: ids.map(tokenizer.label), taken, next });
 }
 
@@ -42,6 +43,7 @@ onmessage = async ({ data }) => {
     } else {
         const work = (latest = { turn: data.turn, answer: null });
         read(work, data.text).catch((error) =>
-            postMessage({ turn: work.turn, error: error.message }));
+            postMessage({ turn: work.turn, error: error.message }),
+        );
     }
 };

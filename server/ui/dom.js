@@ -90,11 +90,12 @@ export function bytesText(bytes) {
 export function perFrame(work) {
     let waiting = null;
     return (...args) => {
-        if (waiting === null) requestAnimationFrame(() => {
-            const latest = waiting;
-            waiting = null;
-            work(...latest);
-        });
+        if (waiting === null)
+            requestAnimationFrame(() => {
+                const latest = waiting;
+                waiting = null;
+                work(...latest);
+            });
         waiting = args;
     };
 }

@@ -62,8 +62,7 @@ function npyEntry(blob, name, { type, order, shape, begin }, file = name) {
     if (order !== "False") fail(where, "is in Fortran order; save numpy.ascontiguousarray(rows)");
     if (!shape) fail(where, "its header has no shape");
     const bytes = bytesOf(shape, npyTypes[type], where);
-    if (begin + bytes !== blob.size)
-        fail(where, wrongBytes(shape, bytes, blob.size - begin));
+    if (begin + bytes !== blob.size) fail(where, wrongBytes(shape, bytes, blob.size - begin));
     return entryOf(blob, name, shape, npyTypes[type], begin);
 }
 
@@ -157,8 +156,7 @@ async function openSafetensors(blob, name, length) {
 function nestedTensor(value, where) {
     const shape = [];
     for (let at = value; Array.isArray(at) && shape.length < 8; at = at[0]) shape.push(at.length);
-    const unequal = () =>
-        fail(where, "has lists of unequal length; expected [[number, ...], ...]");
+    const unequal = () => fail(where, "has lists of unequal length; expected [[number, ...], ...]");
     const count = countOf(shape, where);
     const numbers = new Float32Array(count <= MAX_HEADER ? count : unequal());
     let next = 0;

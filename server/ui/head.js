@@ -16,8 +16,17 @@ import { current, onSource } from "./source.js";
 import { cancel, run } from "./status.js";
 
 // Work that goes with the head that is open.
-const FOLLOWING = ["statistics", "sums", "detail", "cell", "ahead", "neurons", "compare", "change",
-    "before"];
+const FOLLOWING = [
+    "statistics",
+    "sums",
+    "detail",
+    "cell",
+    "ahead",
+    "neurons",
+    "compare",
+    "change",
+    "before",
+];
 const STALE_MS = 300; // after which the map of the head before is hidden while the next one comes
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 

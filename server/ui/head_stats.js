@@ -30,7 +30,11 @@ function rowOf(weights, { sees, query, first }) {
     }
     const even = row.reached > 0 ? 1 / row.reached : 0;
     row.chance = { local: near * even, largest: even };
-    for (const [name, at] of [["self", query], ["previous", query - 1], ["first", first]]) {
+    for (const [name, at] of [
+        ["self", query],
+        ["previous", query - 1],
+        ["first", first],
+    ]) {
         const there = at >= 0 && at < weights.length && sees(at);
         row[name] = there ? weights[at] : 0;
         row.chance[name] = there ? even : 0;

@@ -187,7 +187,10 @@ export class Heatmap {
         const right = sinks + side + 2;
         const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
         const above = Math.min(host.getBoundingClientRect().top + scrollY, 0.42 * innerHeight);
-        const most = Math.max(narrow ? 260 : 220, Math.min(innerHeight - above - 58, 1600) - top - strips);
+        const most = Math.max(
+            narrow ? 260 : 220,
+            Math.min(innerHeight - above - 58, 1600) - top - strips,
+        );
         let across = Math.max(40, width - left - right);
         let down = (across * picture.rows) / picture.columns;
         if (down > most) {
@@ -346,7 +349,12 @@ export function looksOf(picture, now) {
 /** Shows the legend of a picture's scale and colours in `host`. */
 export function showLegend(host, { scale, colors }, picture) {
     const width = Math.max(180, Math.min(360, 0.36 * (host.clientWidth || 800)));
-    const meant = picture.kind === "weights" ? "weight" : picture.stage === "difference" ? "difference" : "score";
+    const meant =
+        picture.kind === "weights"
+            ? "weight"
+            : picture.stage === "difference"
+              ? "difference"
+              : "score";
     const note = `${meant}, ${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
     const { map } = picture;
     const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
@@ -363,8 +371,6 @@ export function showLegend(host, { scale, colors }, picture) {
         elementOf(tree),
         el("span", { class: "muted" }, note),
         pooled && el("span", { class: "muted" }, pooled),
-        picture.masked
-            ? el("span", { class: "muted" }, hatched, " cannot be attended")
-            : null,
+        picture.masked ? el("span", { class: "muted" }, hatched, " cannot be attended") : null,
     );
 }

@@ -39,8 +39,12 @@ let settled = false; // what the address says, or the example, has been shown
 let uncombined = null; // the source of what was chosen, before its heads are combined
 let looked = null; // at weights: {opened, name, labels, source}
 const files = { capture: null, rows: null, weights: null, encoder: null, labels: null };
-const FILE_SETTINGS = { capture: "capture_file", rows: "rows_file", weights: "weights_file",
-    encoder: "encoder_file" };
+const FILE_SETTINGS = {
+    capture: "capture_file",
+    rows: "rows_file",
+    weights: "weights_file",
+    encoder: "encoder_file",
+};
 const controls = {}; // by data-testid without "input-"
 const panes = {}; // {pane, button} by way of input
 
@@ -72,8 +76,7 @@ function fileSupply(which) {
 function encoderSupply() {
     const { name } = files.encoder ?? {},
         capture = files.encoder && captureOf(files.encoder);
-    if (capture)
-        return sources.captureSupply(name, capture, { encoder: capture.encoder.size > 0 });
+    if (capture) return sources.captureSupply(name, capture, { encoder: capture.encoder.size > 0 });
     if (files.encoder)
         return sources.tensorSupply(name, chosenEntry(files.encoder, controls["encoder-tensor"]));
     if (settings().encoder !== "") return textSupply(settings().encoder);
@@ -152,8 +155,14 @@ async function sentenceSource(signal) {
     return source;
 }
 
-const makers = { sentence: sentenceSource, session: sessionSource, weights: fileWeights, text: rowsSource, rows: rowsSource,
-    capture: rowsSource };
+const makers = {
+    sentence: sentenceSource,
+    session: sessionSource,
+    weights: fileWeights,
+    text: rowsSource,
+    rows: rowsSource,
+    capture: rowsSource,
+};
 
 /** The group whose file the address names and this page does not have, as after a reload. */
 function missing() {
@@ -167,13 +176,17 @@ function missing() {
 /** Asks for a file again; nothing else is shown in its place. */
 function askAgain(which) {
     const name = settings()[FILE_SETTINGS[which]];
-    showPane(which === "encoder" ? kind ?? "text" : which);
+    showPane(which === "encoder" ? (kind ?? "text") : which);
     if (which === "encoder") controls.second.open = true;
     controls.details.open = true;
     const note = { class: "mark", role: "status", data: { testid: "input-missing" } };
     const { digest } = settings();
-    fill(controls.looked, el("span", note, `${name} was on your disk: choose it again`),
-        digest && el("span", { data: { testid: "input-digest" } }, `its SHA-256 begins with ${digest}`));
+    fill(
+        controls.looked,
+        el("span", note, `${name} was on your disk: choose it again`),
+        digest &&
+            el("span", { data: { testid: "input-digest" } }, `its SHA-256 begins with ${digest}`),
+    );
     if (sources.current()) sources.use(null);
 }
 
@@ -205,8 +218,16 @@ function close(source) {
 /** Chooses a way of input; settings of the others leave the address. */
 async function choose(next, changes = {}) {
     kind = next;
-    const others = { digest: files[next]?.digest ?? "", sentence: "", text: "", capture: "", session: "", capture_file: "", rows_file: "",
-        weights_file: "" };
+    const others = {
+        digest: files[next]?.digest ?? "",
+        sentence: "",
+        text: "",
+        capture: "",
+        session: "",
+        capture_file: "",
+        rows_file: "",
+        weights_file: "",
+    };
     if (FILE_SETTINGS[next]) others[FILE_SETTINGS[next]] = files[next].name;
     if (kind === "text") text = controls.text.value;
     if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
@@ -228,16 +249,23 @@ function quietly(changes) {
 
 /** Offers tensors that can be rows, those that fit a layer first. */
 function offerTensors(list, opened) {
-    const widths = new Set(models().flatMap((model) => model.resident_layers.flatMap((layer) => {
-        const spec = sources.specOf(model, layer);
-        return [spec.hidden_size, spec.key_size];
-    })));
+    const widths = new Set(
+        models().flatMap((model) =>
+            model.resident_layers.flatMap((layer) => {
+                const spec = sources.specOf(model, layer);
+                return [spec.hidden_size, spec.key_size];
+            }),
+        ),
+    );
     const fits = (entry) => (widths.has(rowsShape(entry)[1]) ? 0 : 1);
     const entries = opened.entries.filter(rowsShape).sort((a, b) => fits(a) - fits(b));
     if (entries.length === 0)
         throw new InputError(`${opened.name}: has no tensor of numbers [tokens, width]`);
     const text = ({ name, shape }) => `${name} [${shape.join(", ")}]`;
-    fill(list, entries.map((entry) => el("option", { value: entry.name }, text(entry))));
+    fill(
+        list,
+        entries.map((entry) => el("option", { value: entry.name }, text(entry))),
+    );
     list.closest("label").hidden = entries.length < 2;
 }
 
@@ -245,7 +273,10 @@ function offerTensors(list, opened) {
 function offerGroups(opened) {
     const groups = weightGroups(opened);
     const text = ([name, [{ shape }]]) => `${name} [${shape.join(", ")}]`;
-    fill(controls.group, [...groups].map((group) => el("option", { value: group[0] }, text(group))));
+    fill(
+        controls.group,
+        [...groups].map((group) => el("option", { value: group[0] }, text(group))),
+    );
     controls.group.closest("label").hidden = groups.size < 2;
 }
 
@@ -259,8 +290,13 @@ function tellOther(which, { name, digest }) {
     const wanted = settings();
     if (name !== wanted[FILE_SETTINGS[which]] || !digest || !wanted.digest) return;
     if (digest !== wanted.digest && missing() === which)
-        showError("digest", new Error(`${name}: is another file than that of the link, whose SHA-256 ` +
-            `begins with ${wanted.digest}; this one's begins with ${digest}`));
+        showError(
+            "digest",
+            new Error(
+                `${name}: is another file than that of the link, whose SHA-256 ` +
+                    `begins with ${wanted.digest}; this one's begins with ${digest}`,
+            ),
+        );
 }
 
 /** Takes a file into a group: rows, capture, weights, encoder or labels.  Weights that are given
@@ -275,8 +311,7 @@ async function take(group, file) {
         const opened = await open(file);
         const capture = captureOf(opened);
         if (which === "rows" && isOfWeights(opened)) which = "weights";
-        if (which === "capture" && !capture)
-            throw notCapture(opened);
+        if (which === "capture" && !capture) throw notCapture(opened);
         if (which === "weights") offerGroups(opened);
         else if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
@@ -364,8 +399,12 @@ function showPane(name) {
 function showSummary(source) {
     if (!source) return;
     const { mark, next } = source;
-    fill(controls.looked, sources.factsOf(source), mark && el("span", { class: "mark" }, mark),
-        next && demos.expected(next));
+    fill(
+        controls.looked,
+        sources.factsOf(source),
+        mark && el("span", { class: "mark" }, mark),
+        next && demos.expected(next),
+    );
 }
 
 /** A labelled control that stays in `controls`. */
@@ -396,19 +435,32 @@ const TENSORS = ".npy,.npz,.safetensors,.json";
 
 function modelFields() {
     return [
-        field("Model", "model", "select", { onchange: () => set({ model: controls.model.value }) },
-            models().map(({ name }) => el("option", { value: name }, name))),
-        field("Layers", "layers", "input", { size: 12,
-            onchange: () => set({ layers: controls.layers.value.trim() }) }),
-        field("Padding", "padding", "input", { size: 8, placeholder: "such as 0-3",
+        field(
+            "Model",
+            "model",
+            "select",
+            { onchange: () => set({ model: controls.model.value }) },
+            models().map(({ name }) => el("option", { value: name }, name)),
+        ),
+        field("Layers", "layers", "input", {
+            size: 12,
+            onchange: () => set({ layers: controls.layers.value.trim() }),
+        }),
+        field("Padding", "padding", "input", {
+            size: 8,
+            placeholder: "such as 0-3",
             title: "Positions of keys that are padding",
-            onchange: () => set({ padding: controls.padding.value.trim() }) }),
+            onchange: () => set({ padding: controls.padding.value.trim() }),
+        }),
     ];
 }
 
 /** The line with the sentence: it stands above the panel, since it is what the page opens with. */
 function sentenceLine() {
-    const typed = afterPause(() => controls.sentence.value.trim() !== "" && choose("sentence", { cell: "", area: "" }), 200);
+    const typed = afterPause(
+        () => controls.sentence.value.trim() !== "" && choose("sentence", { cell: "", area: "" }),
+        200,
+    );
     const another = async () => {
         const shown = await run("input", "Reading the examples", demos.demo);
         if (!shown) return;
@@ -417,36 +469,71 @@ function sentenceLine() {
     };
     const button = (text, testid, onclick) =>
         el("button", { type: "button", data: { testid }, onclick }, text);
-    controls.sentence = el("textarea", { rows: 1, spellcheck: "false", maxlength: demos.LONGEST,
-        "aria-label": "Sentence", data: { testid: "input-sentence" }, oninput: typed,
-        onkeydown: (event) => event.key === "Enter" && event.preventDefault() }); // one line, that wraps
-    controls.demo = el("div", { class: "demo", hidden: true },
-        controls.sentence, button("Try another sentence", "another", another),
+    controls.sentence = el("textarea", {
+        rows: 1,
+        spellcheck: "false",
+        maxlength: demos.LONGEST,
+        "aria-label": "Sentence",
+        data: { testid: "input-sentence" },
+        oninput: typed,
+        onkeydown: (event) => event.key === "Enter" && event.preventDefault(),
+    }); // one line, that wraps
+    controls.demo = el(
+        "div",
+        { class: "demo", hidden: true },
+        controls.sentence,
+        button("Try another sentence", "another", another),
         button("Your own model", "own-model", demos.ownModelDialog),
         button("Your own numbers", "own-numbers", () => {
             controls.details.open = true;
             showPane("weights");
-        }));
-    pane("sentence", "Sentence", el("p", { class: "muted" },
-        "The small model demo reads the sentence above: attnd computes its attention, this page the rest."));
+        }),
+    );
+    pane(
+        "sentence",
+        "Sentence",
+        el(
+            "p",
+            { class: "muted" },
+            "The small model demo reads the sentence above: attnd computes its attention, this page the rest.",
+        ),
+    );
     return controls.demo;
 }
 
 /** The head that an example is opened with. */
-const firstHead = ({ heads: [first] }) => ({ layer: first.layer, head: first.head, cell: "", area: "" });
+const firstHead = ({ heads: [first] }) => ({
+    layer: first.layer,
+    head: first.head,
+    cell: "",
+    area: "",
+});
 
 function textPane() {
-    pane("text", "Text",
-        field("Text, split at blanks: a random row for each token", "text", "textarea",
-            { rows: 2, spellcheck: "false", onkeydown: ({ key, ctrlKey }) =>
-                key === "Enter" && ctrlKey && choose("text") }),
+    pane(
+        "text",
+        "Text",
+        field("Text, split at blanks: a random row for each token", "text", "textarea", {
+            rows: 2,
+            spellcheck: "false",
+            onkeydown: ({ key, ctrlKey }) => key === "Enter" && ctrlKey && choose("text"),
+        }),
         field("Seed", "seed", "input", {
             inputmode: "numeric",
             size: 6,
             onchange: () => set({ seed: controls.seed.value.trim() || "7" }),
         }),
-        el("button", { type: "button", class: "primary", data: { testid: "input-apply" },
-            onclick: () => choose("text") }, "Show"));
+        el(
+            "button",
+            {
+                type: "button",
+                class: "primary",
+                data: { testid: "input-apply" },
+                onclick: () => choose("text"),
+            },
+            "Show",
+        ),
+    );
 }
 
 function tensorField(name, which) {
@@ -457,20 +544,32 @@ function tensorField(name, which) {
 }
 
 function filePanes() {
-    pane("capture", "Capture",
-        fileField("A capture (examples/capture.py makes one)", "capture", ".safetensors"));
-    pane("rows", "Rows",
+    pane(
+        "capture",
+        "Capture",
+        fileField("A capture (examples/capture.py makes one)", "capture", ".safetensors"),
+    );
+    pane(
+        "rows",
+        "Rows",
         fileField("Rows: .npy, safetensors or JSON", "rows", TENSORS),
         tensorField("tensor", "rows"),
-        fileField("Token labels, one a line", "labels", ".txt"));
+        fileField("Token labels, one a line", "labels", ".txt"),
+    );
 }
 
 function weightsPane() {
-    pane("weights", "Weights",
-        fileField("Attention weights: .npy, .npz, .pt, safetensors or JSON", "weights",
-            `${TENSORS},.pt,.pth,.bin`),
+    pane(
+        "weights",
+        "Weights",
+        fileField(
+            "Attention weights: .npy, .npz, .pt, safetensors or JSON",
+            "weights",
+            `${TENSORS},.pt,.pth,.bin`,
+        ),
         field("Tensors", "group", "select", { onchange: () => choose("weights") }),
-        fileField("Token labels, one a line", "weights-labels", ".txt", "labels"));
+        fileField("Token labels, one a line", "weights-labels", ".txt", "labels"),
+    );
     controls.group.closest("label").hidden = true;
 }
 
@@ -480,15 +579,27 @@ function sessionPane() {
         controls["session-id"].value = "";
         again();
     };
-    pane("session", "Session",
+    pane(
+        "session",
+        "Session",
         field("Session", "session", "select", { onchange: chosen }),
         field("or its id", "session-id", "input", { onchange: again, size: 16 }),
-        field("What is asked", "step", "select", { onchange: again },
+        field(
+            "What is asked",
+            "step",
+            "select",
+            { onchange: again },
             el("option", { value: "key" }, "its last key, as a query"),
             el("option", { value: "last" }, "its last step, with the rows of a file or text"),
-            el("option", { value: "peek" }, "a step not kept, with the rows of a file or text")),
-        field("Rows of that step", "count", "input", { inputmode: "numeric", placeholder: "all",
-            size: 8, onchange: again }));
+            el("option", { value: "peek" }, "a step not kept, with the rows of a file or text"),
+        ),
+        field("Rows of that step", "count", "input", {
+            inputmode: "numeric",
+            placeholder: "all",
+            size: 8,
+            onchange: again,
+        }),
+    );
 }
 
 function encoderFields() {
@@ -498,15 +609,26 @@ function encoderFields() {
         for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
         apply();
     };
-    controls.second = el("details", { open: settings().encoder !== "" },
+    controls.second = el(
+        "details",
+        { open: settings().encoder !== "" },
         el("summary", {}, "Cross-attention: keys and values of a second input"),
-        el("div", { class: "toolbar" },
+        el(
+            "div",
+            { class: "toolbar" },
             fileField("From a file", "encoder", TENSORS),
             tensorField("encoder-tensor", "encoder"),
-            field("or random rows of a text", "encoder-text", "textarea", { rows: 1,
-                onchange: () => set({ encoder: controls["encoder-text"].value.trim() }) }),
-            el("button", { type: "button", data: { testid: "input-encoder-clear" },
-                onclick: clear }, "No second input")));
+            field("or random rows of a text", "encoder-text", "textarea", {
+                rows: 1,
+                onchange: () => set({ encoder: controls["encoder-text"].value.trim() }),
+            }),
+            el(
+                "button",
+                { type: "button", data: { testid: "input-encoder-clear" }, onclick: clear },
+                "No second input",
+            ),
+        ),
+    );
     return controls.second;
 }
 
@@ -520,18 +642,39 @@ function build() {
     const ways = Object.values(panes);
     controls.looked = el("span", { class: "looked" });
     controls.about = el("p", { class: "muted" });
-    const details = el("details", { open: true, data: { testid: "input-panel" } },
-        el("summary", { data: { testid: "input-summary" } }, el("h2", {}, "Input"), controls.looked,
-            el("span", { class: "change" }, "Change")),
-        el("div", { class: "stack" },
-            el("div", { class: "toolbar" },
+    const details = el(
+        "details",
+        { open: true, data: { testid: "input-panel" } },
+        el(
+            "summary",
+            { data: { testid: "input-summary" } },
+            el("h2", {}, "Input"),
+            controls.looked,
+            el("span", { class: "change" }, "Change"),
+        ),
+        el(
+            "div",
+            { class: "stack" },
+            el(
+                "div",
+                { class: "toolbar" },
                 modelFields(),
-                el("div", { class: "field", role: "group", "aria-label": "What is looked at" },
+                el(
+                    "div",
+                    { class: "field", role: "group", "aria-label": "What is looked at" },
                     el("span", {}, "Rows from"),
-                    el("div", { class: "segments" }, ways.map(({ button }) => button)))),
+                    el(
+                        "div",
+                        { class: "segments" },
+                        ways.map(({ button }) => button),
+                    ),
+                ),
+            ),
             controls.about,
             ways.map((way) => way.pane),
-            encoderFields()));
+            encoderFields(),
+        ),
+    );
     controls.details = details;
     sources.onSource((source) => {
         showSummary(source);
@@ -545,10 +688,16 @@ function build() {
 
 /** Offers the sessions that the daemon lists; to a key that may not list them: none. */
 async function listSessions() {
-    const { sessions } = await client().get("/sessions?limit=100").catch(() => ({ sessions: [] }));
+    const { sessions } = await client()
+        .get("/sessions?limit=100")
+        .catch(() => ({ sessions: [] }));
     const { value } = controls.session;
     const option = ({ session_id: id, model }) =>
-        el("option", { value: id, selected: id === value }, `${id} (${model ?? "without weights"})`);
+        el(
+            "option",
+            { value: id, selected: id === value },
+            `${id} (${model ?? "without weights"})`,
+        );
     fill(controls.session, el("option", { value: "" }, "choose …"), sessions.map(option));
 }
 
@@ -568,10 +717,17 @@ async function offerExample() {
         return choose("text", sources.attendsItself(first) ? open : { encoder: EXAMPLE, ...open });
     };
     if (small) return show();
-    const button = el("button", { type: "button", data: { testid: "example" }, onclick: show },
-        `Show the heads of ${model.name} over an example sentence`);
-    const offer = el("div", { class: "panel" }, button,
-        el("p", { class: "muted" }, "Its rows are random, one for each distinct token."));
+    const button = el(
+        "button",
+        { type: "button", data: { testid: "example" }, onclick: show },
+        `Show the heads of ${model.name} over an example sentence`,
+    );
+    const offer = el(
+        "div",
+        { class: "panel" },
+        button,
+        el("p", { class: "muted" }, "Its rows are random, one for each distinct token."),
+    );
     byId("overview").append(offer);
     const end = sources.onSource(() => {
         offer.remove();
@@ -590,8 +746,19 @@ function takeDrops() {
     });
 }
 
-const watched = ["model", "layers", "sentence", "text", "seed", "encoder", "capture", "session", "heads",
-    "padding", ...Object.values(FILE_SETTINGS)];
+const watched = [
+    "model",
+    "layers",
+    "sentence",
+    "text",
+    "seed",
+    "encoder",
+    "capture",
+    "session",
+    "heads",
+    "padding",
+    ...Object.values(FILE_SETTINGS),
+];
 
 /** Makes the panel in #input, and shows what the address says, or an example. */
 export async function start() {
@@ -605,7 +772,8 @@ export async function start() {
     else controls.about.textContent = NO_MODEL;
     await fromSettings();
     const { capture, session } = settings();
-    if (first && kind === null && capture === "" && session === "" && !missing()) await offerExample();
+    if (first && kind === null && capture === "" && session === "" && !missing())
+        await offerExample();
     settled = true;
     if (apiKey() === "") listSessions(); // with a key only when asked for: it may not be allowed
 }

@@ -72,7 +72,10 @@ const kinds = [
             const rows = perSecond(now, before, "attnd_decode_rows_total");
             return {
                 lines: [requests, rows],
-                rows: [["requests", rateText(requests)], ["decoded rows", rateText(rows)]],
+                rows: [
+                    ["requests", rateText(requests)],
+                    ["decoded rows", rateText(rows)],
+                ],
             };
         },
     },
@@ -228,7 +231,11 @@ function follow() {
 export function start() {
     cards = kinds.map(cardOf);
     note = el("p", { class: "muted", hidden: true, data: { testid: "live-note" } });
-    grid = el("div", { class: "cards" }, cards.map(({ card }) => card));
+    grid = el(
+        "div",
+        { class: "cards" },
+        cards.map(({ card }) => card),
+    );
     fill(byId("live"), el("div", { class: "stack" }, el("h2", {}, "Load"), note, grid));
     const draw = () => cards.forEach(({ chart }) => chart.draw()); // in the colours of the theme
     listen((_, changed) => changed.has("theme") && draw());

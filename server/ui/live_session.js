@@ -241,12 +241,16 @@ export function panel(chosen) {
         button("Add the next row", "live-next", next),
         labelled("or a token, as a random row", token),
         button("Add it", "live-add", type),
-        button("End the session", "live-end", guarded(() => {
-            const [rows, isShown] = [source?.base, source === sources.current()];
-            end();
-            if (rows && isShown) sources.use(rows);
-            else tell(sources.current());
-        })),
+        button(
+            "End the session",
+            "live-end",
+            guarded(() => {
+                const [rows, isShown] = [source?.base, source === sources.current()];
+                end();
+                if (rows && isShown) sources.use(rows);
+                else tell(sources.current());
+            }),
+        ),
         back,
         told,
     ];

@@ -52,7 +52,8 @@ export class LocalSource extends Source {
         const { outputs, average_heads, heads } = fields;
         const maps = [];
         const head_stats = [];
-        const take = (map) => outputs.includes("attention_weights") && maps.push(this.cut(map, fields));
+        const take = (map) =>
+            outputs.includes("attention_weights") && maps.push(this.cut(map, fields));
         if (average_heads) take(await this.mean(layer, signal));
         else
             for (const head of heads ?? Array(this.spec(layer).num_attention_heads).keys()) {

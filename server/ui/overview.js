@@ -21,8 +21,14 @@ const SIDE = 96; // cells of a thumbnail
 const AT_ONCE = 2; // calls in flight
 const SIZES = [12, 20, 32, 48, 72, 112, 168, 240]; // pixels of a thumbnail
 const MANY = 20; // heads of a layer, of which not each number has room
-const SHORT = { previous: "prev.", global: "glob.", positional: "pos.", focused: "focus", induction: "ind.",
-    bracket: "brkt." };
+const SHORT = {
+    previous: "prev.",
+    global: "glob.",
+    positional: "pos.",
+    focused: "focus",
+    induction: "ind.",
+    bracket: "brkt.",
+};
 
 let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
@@ -215,8 +221,11 @@ function columnNames(count) {
     return el(
         "div",
         { role: "row", class: "layer-row names" },
-        el("div", { role: "columnheader", class: "layer" },
-            el("span", { class: "visually-hidden" }, "Head")),
+        el(
+            "div",
+            { role: "columnheader", class: "layer" },
+            el("span", { class: "visually-hidden" }, "Head"),
+        ),
         names,
     );
 }
@@ -232,7 +241,10 @@ function place(order, byLayer) {
             parts.grid,
             columnNames(widest),
             source?.layers.map((layer) =>
-                gridRow(String(layer), order.filter((entry) => entry.layer === layer)),
+                gridRow(
+                    String(layer),
+                    order.filter((entry) => entry.layer === layer),
+                ),
             ),
         );
     else fill(parts.grid, gridRow(null, order));
@@ -338,8 +350,9 @@ function preview(entry) {
     if (!entry.stats) return;
     const canvas = el("canvas", { width: 1, height: 1 });
     paint({ ...entry, canvas });
-    const names = available(asked).filter((name) => valueOf(entry.stats, name) !== undefined
-        && tells(source, name));
+    const names = available(asked).filter(
+        (name) => valueOf(entry.stats, name) !== undefined && tells(source, name),
+    );
     const row = (title, text, data = {}) =>
         el("tr", {}, el("th", { scope: "row" }, title), el("td", { data }, text));
     fill(
@@ -369,13 +382,20 @@ function putBeside(preview, place) {
     const overlap = ([left, top]) => {
         const share = (from, size, begin, end) =>
             Math.max(0, Math.min(from + size, end) - Math.max(from, begin));
-        const over = (box) => box ? share(left, width, box.left, box.right) *
-            share(top, height, box.top, box.bottom) : 0;
+        const over = (box) =>
+            box
+                ? share(left, width, box.left, box.right) * share(top, height, box.top, box.bottom)
+                : 0;
         return over(map) + 4 * over(place);
     };
-    const places = [[place.right + 8, place.top], [place.left - 8 - width, place.top],
-        [place.left, place.bottom + 8], [place.left, place.top - 8 - height],
-        [place.right - width, place.bottom + 8], [place.right - width, place.top - 8 - height]];
+    const places = [
+        [place.right + 8, place.top],
+        [place.left - 8 - width, place.top],
+        [place.left, place.bottom + 8],
+        [place.left, place.top - 8 - height],
+        [place.right - width, place.bottom + 8],
+        [place.right - width, place.top - 8 - height],
+    ];
     const [left, top] = places
         .map(([x, y]) => [within(x, width, innerWidth), within(y, height, innerHeight)])
         .reduce((best, one) => (overlap(one) < overlap(best) ? one : best));
@@ -385,8 +405,10 @@ function putBeside(preview, place) {
 /** Thumbnails of the next size, or (0) as many beside one another as fit. */
 function resize(by) {
     const width = parts.grid.querySelector(".thumbnail")?.getBoundingClientRect().width ?? 0;
-    const next = by > 0 ? SIZES.find((size) => size > width + 1)
-        : SIZES.findLast((size) => size < width - 1);
+    const next =
+        by > 0
+            ? SIZES.find((size) => size > width + 1)
+            : SIZES.findLast((size) => size < width - 1);
     set({ size: by === 0 ? "" : (next ?? SIZES.at(by > 0 ? -1 : 0)) });
 }
 
@@ -411,11 +433,17 @@ function figure() {
     const cell = (entry) => {
         const value = name ? valueOf(entry.stats, name) : undefined,
             note = value === undefined ? "" : ` ${numberText(value, 3)}`;
-        return { map: entry, name: placeOf(entry), note: `${entry.pattern ?? ""}${note}`,
-            scale: entry.values && scaleOf(scale, entry.values) };
+        return {
+            map: entry,
+            name: placeOf(entry),
+            note: `${entry.pattern ?? ""}${note}`,
+            scale: entry.values && scaleOf(scale, entry.values),
+        };
     };
-    const row = (layer) => ({ name: `Layer ${layer}`,
-        cells: order.filter((entry) => entry.layer === layer).map(cell) });
+    const row = (layer) => ({
+        name: `Layer ${layer}`,
+        cells: order.filter((entry) => entry.layer === layer).map(cell),
+    });
     const widest = Math.max(0, ...order.map(({ head }) => head + 1));
     const statistic = name ? `; below: ${statistics[name].title}` : "";
     return {
@@ -433,18 +461,33 @@ function figure() {
 function figureButton(form) {
     const onclick = () =>
         downloadFigure(form, figure()).catch((error) => showError("figure", error));
-    return el("button", { type: "button", onclick, data: { testid: `overview-${form}` },
-        "aria-label": `All heads as ${form.toUpperCase()}` }, form.toUpperCase());
+    return el(
+        "button",
+        {
+            type: "button",
+            onclick,
+            data: { testid: `overview-${form}` },
+            "aria-label": `All heads as ${form.toUpperCase()}`,
+        },
+        form.toUpperCase(),
+    );
 }
 
 /** The buttons that make thumbnails larger and smaller. */
 function sizeButtons() {
-    const button = (text, name, testid, by) => el("button", { type: "button", "aria-label": name,
-        data: { testid }, onclick: () => resize(by) }, text);
-    return el("span", { class: "segments", role: "group", "aria-label": "Size of the maps" },
+    const button = (text, name, testid, by) =>
+        el(
+            "button",
+            { type: "button", "aria-label": name, data: { testid }, onclick: () => resize(by) },
+            text,
+        );
+    return el(
+        "span",
+        { class: "segments", role: "group", "aria-label": "Size of the maps" },
         button("−", "Smaller maps", "overview-smaller", -1),
         button("+", "Larger maps", "overview-larger", 1),
-        button("Fit", "Fit: all heads beside one another", "overview-fit", 0));
+        button("Fit", "Fit: all heads beside one another", "overview-fit", 0),
+    );
 }
 
 // ---- Panel --------------------------------------------------------------------------------------
@@ -470,42 +513,86 @@ function controls() {
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
         labelled(title, select(options, value, change, { data: { testid } }));
-    const heads = select(Object.entries(ways).map(([way, { title }]) => [way, title]),
-        source.way ?? "", (value) => set({ heads: value }),
-        { disabled: !canCombine(source), data: { testid: "overview-heads" } });
+    const heads = select(
+        Object.entries(ways).map(([way, { title }]) => [way, title]),
+        source.way ?? "",
+        (value) => set({ heads: value }),
+        { disabled: !canCombine(source), data: { testid: "overview-heads" } },
+    );
     const open = parts.controls.querySelector("details")?.open ?? false;
     fill(
         parts.controls,
         choice("Sort by", "overview-sort", [["layer", "layer"], ...names], sort, (value) =>
-            set({ sort: value })),
-        choice("Colour by", "overview-color", [["weights", "weights"], ...names], color_by,
-            (value) => set({ color_by: value })),
-        choice("Targets", "overview-targets", Object.entries(targetNames),
+            set({ sort: value }),
+        ),
+        choice(
+            "Colour by",
+            "overview-color",
+            [["weights", "weights"], ...names],
+            color_by,
+            (value) => set({ color_by: value }),
+        ),
+        choice(
+            "Targets",
+            "overview-targets",
+            Object.entries(targetNames),
             own ? "positions" : targets,
-            (value) => set({ targets: value === "positions" ? "0" : value })),
-        own ? labelled("Positions", el("input", {
-            value: targets,
-            data: { testid: "overview-positions" },
-            onchange: (event) => set({ targets: event.target.value.trim() }),
-        })) : null,
-        el("details", { open, class: "more" }, el("summary", {}, "More"), el("div", { class: "toolbar" },
-        labelled("Heads", heads),
-        choice("Pattern", "overview-filter",
-            [["", "all"], ...Object.keys(patterns).map((name) => [name, name])], filter,
-            (value) => set({ filter: value })),
-        choice("Scale", "overview-scale",
-            ["linear", "log", "rank"].map((name) => [name, name]), scale,
-            (value) => set({ scale: value })),
-        choice("Cells", "overview-pool", [["max", "maximum"], ["mean", "mean"]], pool,
-            (value) => set({ pool: value })),
-        labelled("Importance of heads", el("input", {
-            type: "checkbox",
-            checked: ablate === "1",
-            disabled: source.lacks.includes("ablation"),
-            data: { testid: "overview-ablate" },
-            onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
-        })),
-        )),
+            (value) => set({ targets: value === "positions" ? "0" : value }),
+        ),
+        own
+            ? labelled(
+                  "Positions",
+                  el("input", {
+                      value: targets,
+                      data: { testid: "overview-positions" },
+                      onchange: (event) => set({ targets: event.target.value.trim() }),
+                  }),
+              )
+            : null,
+        el(
+            "details",
+            { open, class: "more" },
+            el("summary", {}, "More"),
+            el(
+                "div",
+                { class: "toolbar" },
+                labelled("Heads", heads),
+                choice(
+                    "Pattern",
+                    "overview-filter",
+                    [["", "all"], ...Object.keys(patterns).map((name) => [name, name])],
+                    filter,
+                    (value) => set({ filter: value }),
+                ),
+                choice(
+                    "Scale",
+                    "overview-scale",
+                    ["linear", "log", "rank"].map((name) => [name, name]),
+                    scale,
+                    (value) => set({ scale: value }),
+                ),
+                choice(
+                    "Cells",
+                    "overview-pool",
+                    [
+                        ["max", "maximum"],
+                        ["mean", "mean"],
+                    ],
+                    pool,
+                    (value) => set({ pool: value }),
+                ),
+                labelled(
+                    "Importance of heads",
+                    el("input", {
+                        type: "checkbox",
+                        checked: ablate === "1",
+                        disabled: source.lacks.includes("ablation"),
+                        data: { testid: "overview-ablate" },
+                        onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
+                    }),
+                ),
+            ),
+        ),
     );
     if (focus) parts.controls.querySelector(`[data-testid="${focus}"]`)?.focus();
 }
@@ -526,8 +613,10 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    const told = source?.told && [el("span", { class: "how" }, " layers down, heads across: click one"),
-        el("span", { class: "visually-hidden" }, " over ", source.title)]; // which its field says
+    const told = source?.told && [
+        el("span", { class: "how" }, " layers down, heads across: click one"),
+        el("span", { class: "visually-hidden" }, " over ", source.title),
+    ]; // which its field says
     fill(parts.title, source && !told ? source.title : "All heads", told);
     parts.mark.hidden = !source?.mark;
     parts.mark.textContent = source?.mark?.split("; ")[0] ?? "";
@@ -555,30 +644,63 @@ function changed(_, names) {
 export function start() {
     parts.controls = el("div", { class: "toolbar" });
     parts.note = el("p", { class: "muted", role: "status", data: { testid: "overview-note" } });
-    parts.unfinished = el("p", { class: "toolbar", role: "status", hidden: true },
+    parts.unfinished = el(
+        "p",
+        { class: "toolbar", role: "status", hidden: true },
         el("span", { class: "mark" }, "Not finished: heads may be missing or show what was before"),
-        el("button", { type: "button", onclick: () => load(), data: { testid: "overview-again" } },
-            "Go on"));
+        el(
+            "button",
+            { type: "button", onclick: () => load(), data: { testid: "overview-again" } },
+            "Go on",
+        ),
+    );
     parts.count = el("span", { class: "muted", role: "status" });
-    parts.legend = el("span", { class: "range", hidden: true },
-        el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
+    parts.legend = el(
+        "span",
+        { class: "range", hidden: true },
+        el("span"),
+        el("canvas", { width: 64, height: 1, "aria-hidden": "true" }),
+        el("span"),
+    );
     parts.grid = el("div", {
         class: "all-heads",
         role: "grid",
         "aria-label": "Heads",
         onkeydown: onKey,
     });
-    parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
-        data: { testid: "overview-preview" } });
+    parts.preview = el("div", {
+        id: "preview",
+        class: "panel",
+        hidden: true,
+        data: { testid: "overview-preview" },
+    });
     parts.title = el("h2");
     parts.mark = el("span", { class: "mark", hidden: true });
     parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
-    parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
+    parts.body = el(
+        "div",
+        { hidden: true },
+        parts.left,
+        parts.controls,
+        parts.note,
         parts.unfinished,
-        el("p", { class: "toolbar overview-line" }, parts.count, parts.legend, sizeButtons(),
-            figureButton("svg"), figureButton("png")), parts.grid);
-    fill(byId("overview"), el("div", { class: "toolbar" }, parts.title, parts.mark), parts.body,
-        parts.preview);
+        el(
+            "p",
+            { class: "toolbar overview-line" },
+            parts.count,
+            parts.legend,
+            sizeButtons(),
+            figureButton("svg"),
+            figureButton("png"),
+        ),
+        parts.grid,
+    );
+    fill(
+        byId("overview"),
+        el("div", { class: "toolbar" }, parts.title, parts.mark),
+        parts.body,
+        parts.preview,
+    );
     showSize();
     onSource(show);
     listen(changed);

@@ -38,7 +38,10 @@ export function total(metrics, name, chosen = () => true) {
  */
 export function between(before, after, name, chosen = () => true) {
     const counts = new Map();
-    for (const [metrics, sign] of [[after, 1], [before, -1]])
+    for (const [metrics, sign] of [
+        [after, 1],
+        [before, -1],
+    ])
         for (const { labels, value } of metrics.get(`${name}_bucket`) ?? [])
             if (chosen(labels)) {
                 const bound = numberOf(labels.le);

@@ -92,7 +92,10 @@ function positions(tokens, wanted) {
  */
 export function groupOf(name, tokens) {
     if (Object.hasOwn(groups, name)) return groups[name](tokens);
-    const given = name.split(",").map((part) => part.trim()).filter((part) => /^\d+$/.test(part));
+    const given = name
+        .split(",")
+        .map((part) => part.trim())
+        .filter((part) => /^\d+$/.test(part));
     const within = given.map(Number).filter((position) => position < tokens.length);
     return [...new Set(within)].sort((a, b) => a - b);
 }

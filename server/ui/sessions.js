@@ -260,7 +260,11 @@ function show(sessions) {
                 names.map((name) => el("th", { scope: "col", class: kindOf(name) }, name)),
             ),
         ),
-        el("tbody", {}, sessions.map((session) => rowOf(session, owners))),
+        el(
+            "tbody",
+            {},
+            sessions.map((session) => rowOf(session, owners)),
+        ),
     );
     parts.table.hidden = sessions.length === 0;
     parts.none.hidden = sessions.length > 0;

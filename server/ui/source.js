@@ -81,7 +81,10 @@ const reading = new Map(); // key -> promise of a tensor, which others wait for 
 async function cached(owner, name, read) {
     const key = `${owner.id}/${name}`;
     if (!cache.has(key) && !reading.has(key))
-        reading.set(key, Promise.resolve(read()).finally(() => reading.delete(key)));
+        reading.set(
+            key,
+            Promise.resolve(read()).finally(() => reading.delete(key)),
+        );
     const tensor = cache.get(key) ?? (await reading.get(key));
     cache.delete(key);
     cache.set(key, tensor);
@@ -237,8 +240,7 @@ export class RowsSource extends Source {
             spec = this.spec(layer),
             fields = { model: model.name, layer };
         fields.hidden_states = await supply.at(layer, spec.hidden_size);
-        if (this.padding)
-            fields.padding_mask = { data: this.padding, shape: [this.keys] };
+        if (this.padding) fields.padding_mask = { data: this.padding, shape: [this.keys] };
         if (encoder && spec.key_size === spec.value_size)
             fields.encoder_hidden_states = await encoder.at(layer, spec.key_size);
         else if (encoder) {
@@ -271,8 +273,10 @@ function chooseLayers(model, supply, encoder, wanted) {
         if (reason === null) layers.push(layer);
         else reasons.set(reason, [...(reasons.get(reason) ?? []), layer]);
     }
-    const parts = [...reasons].map(([reason, out]) =>
-        `${out.length > 1 ? "layers" : "layer"} ${out.join(", ")} of ${model.name}: ${reason}`);
+    const parts = [...reasons].map(
+        ([reason, out]) =>
+            `${out.length > 1 ? "layers" : "layer"} ${out.join(", ")} of ${model.name}: ${reason}`,
+    );
     const why = parts.join("; ");
     if (layers.length > 0) return { layers, leftOut: why && `Not shown: ${why}` };
     const none = `${model.name} has none of the layers that are asked for`;
@@ -282,17 +286,24 @@ function chooseLayers(model, supply, encoder, wanted) {
 const RANDOM = "random weights: patterns mean nothing";
 
 const marks = (...supplied) =>
-    supplied.filter((supply) => supply?.mark).map(({ mark }) => mark).join("; ") || null;
+    supplied
+        .filter((supply) => supply?.mark)
+        .map(({ mark }) => mark)
+        .join("; ") || null;
 
 /** @returns {Uint8Array|null} 0 where a key is padding, by its text or the setting; or null */
 export function paddingOf(labels) {
     const real = Uint8Array.from(labels, (label) => (PADDING.includes(label.trim()) ? 0 : 1));
-    const given = settings().padding.split(",").filter((part) => part.trim() !== "");
+    const given = settings()
+        .padding.split(",")
+        .filter((part) => part.trim() !== "");
     for (const part of given) {
         const [, from, to = from] = /^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$/.exec(part) ?? [];
         if (!(Number(from) <= Number(to) && Number(to) < real.length))
-            throw new InputError(`padding ${part.trim()}: positions of keys are expected, from 0 to ` +
-                `${real.length - 1}, such as 0-3,7`);
+            throw new InputError(
+                `padding ${part.trim()}: positions of keys are expected, from 0 to ` +
+                    `${real.length - 1}, such as 0-3,7`,
+            );
         real.fill(0, Number(from), Number(to) + 1);
     }
     return real.includes(0) ? real : null;
@@ -429,8 +440,10 @@ export async function lastKeySource(model, session) {
     const { length, layers } = longest(session);
     if (length === 0) throw new InputError(`session ${session.session_id} holds no tokens`);
     if (session.bytes > MAX_STATE_BYTES)
-        throw new InputError(`session ${session.session_id} is too large to fetch: give the rows ` +
-            "of its last step, or rows for a step that is not kept");
+        throw new InputError(
+            `session ${session.session_id} is too large to fetch: give the rows ` +
+                "of its last step, or rows for a step that is not kept",
+        );
     const state = await (await client().open(session.session_id)).export();
     const opened = await open(new Blob([state]), session.session_id);
     return new LastKeySource({
@@ -456,7 +469,8 @@ export function factsOf({ title, told, model, layers, queries, keys }) {
     const heads = counted(specOf(model, layers[0]).num_attention_heads, "head");
     const all = `${counted(layers.length, "layer")} × ${heads}`;
     return [told ? null : title, `${model.name} (${model.family})`, all, tokens]
-        .filter(Boolean).join(" · ");
+        .filter(Boolean)
+        .join(" · ");
 }
 
 // ---- The one that is looked at ------------------------------------------------------------------

@@ -37,10 +37,12 @@ function show() {
 
 /** Runs `work` once: {result}, or {error}. */
 async function attempt(entry, work) {
-    const timer = entry.label && setTimeout(() => {
-        entry.shown = true;
-        show();
-    }, 150); // short work shows nothing that would flicker
+    const timer =
+        entry.label &&
+        setTimeout(() => {
+            entry.shown = true;
+            show();
+        }, 150); // short work shows nothing that would flicker
     try {
         return {
             result: await work(entry.controller.signal, (done, of) => {

@@ -225,7 +225,8 @@ export function mapSvg(shown, image) {
     const down = rows * size;
     const sinks = sinkColumn(shown, size, across + 8);
     const lines = [title, ...caption.split("\n")].flatMap((text) =>
-        text === "" ? [] : wrapped(text, width - 16, averageWidth));
+        text === "" ? [] : wrapped(text, width - 16, averageWidth),
+    );
     const height = top + down + 50 + 14 * lines.length;
     const cells = image
         ? svg("image", { width: across, height: down, preserveAspectRatio: "none", href: image })
@@ -245,13 +246,20 @@ export function mapSvg(shown, image) {
             data ? svg("metadata", {}, data) : null,
             svg("rect", { width, height, fill: "#ffffff" }),
             lines.map((line, i) =>
-                svg("text", { x: 8, y: height - 8 - 14 * (lines.length - 1 - i) }, line)),
+                svg("text", { x: 8, y: height - 8 - 14 * (lines.length - 1 - i) }, line),
+            ),
             svg(
                 "g",
                 { transform: `translate(${rounded(left)} ${rounded(top)})` },
                 svg("text", { x: across / 2, y: 12 - top, ...middle }, "key"),
-                svg("text", { transform: `translate(${rounded(12 - left)} ${rounded(down / 2)}) rotate(-90)`,
-                    ...middle }, "query"),
+                svg(
+                    "text",
+                    {
+                        transform: `translate(${rounded(12 - left)} ${rounded(down / 2)}) rotate(-90)`,
+                        ...middle,
+                    },
+                    "query",
+                ),
                 svg("rect", { width: across, height: down, fill: "#e4e4e4" }),
                 cells,
                 svg("rect", { width: across, height: down, fill: "none", stroke: "#808080" }),

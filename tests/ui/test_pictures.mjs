@@ -100,7 +100,11 @@ test("the grey map has no hue, and its luminance falls from white with each step
         if (i > 0) assert.ok(lightOf(rgb).luminance <= lightOf(table[i - 1]).luminance, `${i}`);
     });
     assert.ok(lightOf(table.at(-1)).luminance < 0.01);
-    for (let i = 8; i < table.length; i += 8) // of 8 bits: eight steps are told apart
+    for (
+        let i = 8;
+        i < table.length;
+        i += 8 // of 8 bits: eight steps are told apart
+    )
         assert.ok(lightOf(table[i]).luminance < lightOf(table[i - 8]).luminance, `${i}`);
 });
 
@@ -271,11 +275,23 @@ test("induction and brackets are told by the tokens, from half of the weight on"
     const stats = { pattern: "focused" };
     assert.equal(patternOf(stats, mapOf(again, 0.6), { keyLabels: repeated }), "induction");
     assert.equal(patternOf(stats, mapOf(again, 0.4), { keyLabels: repeated }), "focused");
-    for (const [self, pattern] of [[0.9, "self"], [0.1, "positional"]])
-        assert.equal(patternOf({ pattern: "positional", self }, null, { keyLabels: repeated }), pattern);
-    assert.equal(patternOf({ pattern: "sink" }, mapOf(again, 0.6), { keyLabels: repeated }), "sink");
-    assert.equal(patternOf(stats, mapOf(again.slice(0, 7), 0.6), { keyLabels: repeated.slice(0, 7) }), "focused",
-        "three repeated tokens tell nothing");
+    for (const [self, pattern] of [
+        [0.9, "self"],
+        [0.1, "positional"],
+    ])
+        assert.equal(
+            patternOf({ pattern: "positional", self }, null, { keyLabels: repeated }),
+            pattern,
+        );
+    assert.equal(
+        patternOf({ pattern: "sink" }, mapOf(again, 0.6), { keyLabels: repeated }),
+        "sink",
+    );
+    assert.equal(
+        patternOf(stats, mapOf(again.slice(0, 7), 0.6), { keyLabels: repeated.slice(0, 7) }),
+        "focused",
+        "three repeated tokens tell nothing",
+    );
     assert.equal(patternOf(stats, null, { keyLabels: repeated }), "focused", "no weights");
     const nested = "x ( y [ z ] w ) v".split(" ");
     assert.deepEqual(brackets(nested), [-1, -1, 1, 1, 3, 3, 1, 1, -1]);
@@ -312,7 +328,12 @@ const masks = [
     [{ is_causal: false, sliding_window: 3 }, { sliding_window: 2 }, 8, 8],
     [{ is_causal: true, sliding_window: null, attention_chunk_size: 3 }, {}, 5, 11],
     [{ is_causal: false, sliding_window: 4, attention_chunk_size: 5 }, {}, 7, 7],
-    [{ is_causal: true, sliding_window: null, attention_chunk_size: 3 }, { sliding_window: 6 }, 9, 9],
+    [
+        { is_causal: true, sliding_window: null, attention_chunk_size: 3 },
+        { sliding_window: 6 },
+        9,
+        9,
+    ],
     [{ is_causal: true, sliding_window: null }, {}, 7, 7],
     [{ is_causal: false, sliding_window: null }, {}, 5, 9],
     [{ is_causal: true, sliding_window: 3 }, {}, 4, 11],
@@ -499,7 +520,9 @@ test("rows ahead of the pointer are fetched once, in few calls, and a slow link 
         await picture.fetchAhead(row, 1);
         assert.ok(picture.rowValues(row + 10), `${row + 10} is there before the pointer`);
     }
-    assert.ok(source.calls.length <= 5 && source.calls.every(({ rows }) => 4 * rows.length * 4097 <= 8e6));
+    assert.ok(
+        source.calls.length <= 5 && source.calls.every(({ rows }) => 4 * rows.length * 4097 <= 8e6),
+    );
     const asked = source.calls.flatMap(({ rows }) => rows);
     assert.equal(new Set(asked).size, asked.length, "no row twice");
     await picture.fetchAhead(2100, -1);
@@ -512,7 +535,11 @@ test("rows ahead of the pointer are fetched once, in few calls, and a slow link 
     source.call = () => (source.calls.push(null), Promise.reject(new Error("reply_too_large")));
     for (let i = 0; i < 3; i++) await picture.fetchAhead(800, 1);
     assert.equal(source.calls.length, 2, "a failure is not tried at each move of the pointer");
-    await assert.rejects(picture.fetchRow(1200), /too_large/, "an error of a row that is asked for is told");
+    await assert.rejects(
+        picture.fetchRow(1200),
+        /too_large/,
+        "an error of a row that is asked for is told",
+    );
     source.call = call;
     source.calls.length = 1;
     source.stats = new Map([[what.layer, { queries: 4096, heads: [{}, { pattern: "sink" }] }]]);
@@ -797,13 +824,19 @@ test("numbers stay within their cells at every zoom, and none loses its exponent
     }
     assert.equal(counts[0], 0);
     assert.equal(counts.at(-1), values.length);
-    assert.deepEqual(counts, [...counts].sort((a, b) => a - b)); // more room, more numbers
+    assert.deepEqual(
+        counts,
+        [...counts].sort((a, b) => a - b),
+    ); // more room, more numbers
     assert.equal(numbersIn(values, 60, 14).size, 0);
     assert.equal(numbersIn([0.123456], 60, 20).get(0).text, "0.123");
     assert.equal(numbersIn([0.123456], 24, 20).get(0).text, "0.1");
     const faint = [...numbersIn([0, 0.0011, 0.0009, -0.0011, 2], 60, 20, "linear").values()];
-    assert.deepEqual(faint.map(({ alpha }) => alpha < 1), [true, false, true, false, false],
-        "on a linear scale to 2, a number below a 2000th of it is faint");
+    assert.deepEqual(
+        faint.map(({ alpha }) => alpha < 1),
+        [true, false, true, false, false],
+        "on a linear scale to 2, a number below a 2000th of it is faint",
+    );
 });
 
 test("an SVG is XML with a rectangle for each cell, labels as text and nothing else", async () => {
@@ -888,7 +921,10 @@ test("a point of a map is in the cell whose place it is, in all of the map and i
                     const x = plot.x + (column + share - area.column0) * across;
                     const y = plot.y + (row + share - area.row0) * down;
                     const shown =
-                        x >= plot.x && x < plot.x + plot.width && y >= plot.y && y < plot.y + plot.height;
+                        x >= plot.x &&
+                        x < plot.x + plot.width &&
+                        y >= plot.y &&
+                        y < plot.y + plot.height;
                     assert.deepEqual(map.cellAt(x, y), shown ? { row, column } : null);
                     inside += shown;
                 }

@@ -1,0 +1,44 @@
+#!/bin/bash
+# page_style.sh: the rules of docs/STYLE.md for the page's scripts, which a machine can check.
+#
+#   tests/tools/page_style.sh [--write] PRETTIER
+#
+# PRETTIER is where fetch_prettier.sh has put that program.  Every breach is one line; the last line is
+# the summary.  --write formats instead.
+set -euo pipefail
+export LC_ALL=C
+cd "$(dirname "$0")/../.."
+
+mode=--check
+if [ "${1:-}" = --write ]; then
+    mode=--write
+    shift
+fi
+prettier=$1/package/bin/prettier.cjs
+mapfile -t scripts < <(find server/ui tests/ui -name '*.js' -o -name '*.mjs' -type f | sort)
+mapfile -t sheets < <(find server/ui -name '*.css' | sort)
+
+if [ "$mode" = --write ]; then
+    exec node "$prettier" --log-level warn --write "${scripts[@]}" "${sheets[@]}"
+fi
+
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
+{
+    { node "$prettier" --list-different "${scripts[@]}" "${sheets[@]}" || true; } |
+        sed 's/$/: not as Prettier has it (make format)/'
+    awk '
+        FNR == 1 { finish(); file = FILENAME; limit = file ~ /^tests\// ? 900 : 700 }
+        { lines = FNR }
+        function finish() {
+            if (file != "" && lines >= limit)
+                print file ": " lines " lines, must stay below " limit
+        }
+        END { finish() }' "${scripts[@]}"
+} >"$report"
+
+cat "$report"
+breaches=$(wc -l <"$report")
+echo "page-style: ${#scripts[@]} scripts, ${#sheets[@]} sheets:" \
+    "$([ "$breaches" -eq 0 ] && echo ok || echo "$breaches breaches")"
+[ "$breaches" -eq 0 ]
