@@ -12,9 +12,10 @@ import * as overview from "./overview.js";
 import * as sessions from "./sessions.js";
 import { run } from "./status.js";
 import { startWords } from "./words.js";
+import { part } from "./store.js";
 
 const panels = [input, overview, head, sessions, live];
-let started = false; // the panels, once
+const state = part("app", { started: false }); // the panels, once
 
 // ---- Theme ------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ function startKey() {
         if (key === "") return;
         keepKey(key);
         if (given) given(true);
-        else if (!started) start();
+        else if (!state.started) start();
         parts.dialog.close();
     });
     parts.forget.addEventListener("click", () => {
@@ -241,7 +242,7 @@ async function start() {
         return;
     }
     say();
-    started = true;
+    state.started = true;
     sessions.onLook(input.lookAt);
     for (const panel of panels) panel.start();
 }

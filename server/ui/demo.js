@@ -12,6 +12,7 @@ import { dialogOf } from "./dialog.js";
 import { el } from "./dom.js";
 import { InputError, numbersOf } from "./files.js";
 import * as sources from "./source.js";
+import { part } from "./store.js";
 
 const NAME = "demo";
 export const LONGEST = 600; // characters of a sentence
@@ -102,7 +103,7 @@ class SentenceSupply extends sources.Supply {
     }
 }
 
-let found; // promise of the Demo
+const state = part("demo", { found: undefined }); // promise of the Demo
 
 async function readFiles() {
     const get = async (name) => {
@@ -121,11 +122,11 @@ async function readFiles() {
  *     come are asked for anew the next time */
 export async function demo() {
     if (!servedDemo()) return null;
-    found ??= readFiles().catch((error) => {
-        found = undefined;
+    state.found ??= readFiles().catch((error) => {
+        state.found = undefined;
         throw error;
     });
-    return found;
+    return state.found;
 }
 
 /** @returns {Promise<Source>} the model's layers over its own rows of a sentence; `next`: the tokens

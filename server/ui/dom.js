@@ -116,3 +116,31 @@ export function download(name, data, type) {
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
+
+/** Puts a box beside an element where it lies over `map` (or null) least. */
+export function putBeside(box, element, map) {
+    const { width, height } = box.getBoundingClientRect();
+    const place = element.getBoundingClientRect();
+    const kept = map?.getBoundingClientRect();
+    const within = (at, size, most) => Math.max(4, Math.min(at, most - size - 4));
+    const overlap = ([left, top]) => {
+        const share = (from, size, begin, end) =>
+            Math.max(0, Math.min(from + size, end) - Math.max(from, begin));
+        const over = (other) =>
+            share(left, width, other.left, other.right) *
+            share(top, height, other.top, other.bottom);
+        return (kept ? over(kept) : 0) + 4 * over(place);
+    };
+    const places = [
+        [place.right + 8, place.top],
+        [place.left - 8 - width, place.top],
+        [place.left, place.bottom + 8],
+        [place.left, place.top - 8 - height],
+        [place.right - width, place.bottom + 8],
+        [place.right - width, place.top - 8 - height],
+    ];
+    const [left, top] = places
+        .map(([x, y]) => [within(x, width, innerWidth), within(y, height, innerHeight)])
+        .reduce((best, one) => (overlap(one) < overlap(best) ? one : best));
+    Object.assign(box.style, { left: `${left}px`, top: `${top}px` });
+}

@@ -9,7 +9,7 @@ import { listen, set, settings, integers } from "./address.js";
 import { apiKey, client, models } from "./client.js";
 import { combined } from "./combined.js";
 import * as demos from "./demo.js";
-import { afterPause, byId, el, fill, labelled } from "./dom.js";
+import { afterPause, byId, el, fill } from "./dom.js";
 import {
     captureOf,
     digestOf,
@@ -20,11 +20,21 @@ import {
     readLabels,
     rowsShape,
 } from "./files.js";
+import {
+    controls,
+    encoderFields,
+    makePanes,
+    modelFields,
+    pane,
+    panes,
+    showPane,
+} from "./input_panes.js";
 import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
 import { run, showError } from "./status.js";
 import { groupNamed, shownWeights, weightGroups, weightsSource } from "./weights.js";
+import { part } from "./store.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
 const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
@@ -33,20 +43,22 @@ const SMALL = 256e6; // bytes of weights up to which the example is shown unaske
 const NO_MODEL = "This attnd serves no model: start it with --model NAME=DIR";
 const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
-let kind = null;
-let text = ""; // that is shown; its field may have another by now
-let settled = false; // what the address says, or the example, has been shown
-let uncombined = null; // the source of what was chosen, before its heads are combined
-let looked = null; // at weights: {opened, name, labels, source}
-const files = { capture: null, rows: null, weights: null, encoder: null, labels: null };
+const state = part("input", {
+    kind: null, // way of input
+    text: "", // that is shown; its field may have another by now
+    settled: false, // what the address says, or the example, has been shown
+    quiet: false, // settings are changed whose change this panel has seen already
+    uncombined: null, // the source of what was chosen, before its heads are combined
+    looked: null, // at weights: {opened, name, labels, source}
+    files: { capture: null, rows: null, weights: null, encoder: null, labels: null },
+});
+const { files } = state;
 const FILE_SETTINGS = {
     capture: "capture_file",
     rows: "rows_file",
     weights: "weights_file",
     encoder: "encoder_file",
 };
-const controls = {}; // by data-testid without "input-"
-const panes = {}; // {pane, button} by way of input
 
 // ---- Supplies ---------------------------------------------------------------------------------
 
@@ -80,12 +92,12 @@ function encoderSupply() {
     if (files.encoder)
         return sources.tensorSupply(name, chosenEntry(files.encoder, controls["encoder-tensor"]));
     if (settings().encoder !== "") return textSupply(settings().encoder);
-    if (kind !== "capture" || !files.capture) return null;
+    if (state.kind !== "capture" || !files.capture) return null;
     return sources.captureSupply(files.capture.name, captureOf(files.capture), { encoder: true });
 }
 
 function supplyOf(which) {
-    return which === "text" ? textSupply(text || controls.text.value) : fileSupply(which);
+    return which === "text" ? textSupply(state.text || controls.text.value) : fileSupply(which);
 }
 
 // ---- Sources ----------------------------------------------------------------------------------
@@ -99,7 +111,7 @@ function modelFor(supply, encoder) {
         throw new InputError(
             `attnd serves no model ${settings().model}; it serves ${names.join(", ")}`,
         );
-    const ofCapture = kind === "capture" && files.capture?.metadata.model;
+    const ofCapture = state.kind === "capture" && files.capture?.metadata.model;
     const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
     if (given || !supply) return given ?? models()[0];
     return models().find((model) => sources.takesRows(model, supply, encoder)) ?? models()[0];
@@ -124,12 +136,12 @@ async function sessionSource() {
 }
 
 function rowsSource() {
-    const supply = supplyOf(kind),
+    const supply = supplyOf(state.kind),
         encoder = encoderSupply(),
         model = modelFor(supply, encoder);
     showModel(model);
     const source = sources.rowsSource(model, supply, encoder, integers(settings().layers));
-    const of = kind === "capture" ? files.capture.metadata.model : undefined;
+    const of = state.kind === "capture" ? files.capture.metadata.model : undefined;
     if (of !== undefined && of !== model.name)
         source.mark = `rows of another model: captured from ${of}, weights of ${model.name}`;
     return source;
@@ -140,12 +152,16 @@ async function fileWeights(signal, progress) {
     const opened = files.weights,
         [name, group] = groupNamed(opened, controls.group.value),
         labels = files.labels?.lines ?? null;
-    if (looked?.opened !== opened || looked.name !== name || looked.labels !== labels) {
+    if (
+        state.looked?.opened !== opened ||
+        state.looked.name !== name ||
+        state.looked.labels !== labels
+    ) {
         const source = await weightsSource(opened, group, labels, signal, progress);
-        looked = { opened, name, labels, source };
+        state.looked = { opened, name, labels, source };
     }
     controls.about.textContent = "The weights of the file, as they are: attnd computes nothing.";
-    return shownWeights(looked.source, integers(settings().layers));
+    return shownWeights(state.looked.source, integers(settings().layers));
 }
 
 /** The demonstration model over a sentence, whose rows the page computes with it. */
@@ -176,7 +192,7 @@ function missing() {
 /** Asks for a file again; nothing else is shown in its place. */
 function askAgain(which) {
     const name = settings()[FILE_SETTINGS[which]];
-    showPane(which === "encoder" ? (kind ?? "text") : which);
+    showPane(which === "encoder" ? (state.kind ?? "text") : which);
     if (which === "encoder") controls.second.open = true;
     controls.details.open = true;
     const note = { class: "mark", role: "status", data: { testid: "input-missing" } };
@@ -194,11 +210,11 @@ function askAgain(which) {
 async function apply() {
     const lost = missing();
     if (lost) return askAgain(lost);
-    if (kind === null) return undefined;
-    showPane(kind);
+    if (state.kind === null) return undefined;
+    showPane(state.kind);
     const source = await run("input", "Reading the input", async (signal, progress) => {
-        uncombined = await makers[kind](signal, progress);
-        return combined(uncombined, settings().heads);
+        state.uncombined = await makers[state.kind](signal, progress);
+        return combined(state.uncombined, settings().heads);
     });
     if (source) sources.use(source);
     return source;
@@ -217,7 +233,7 @@ function close(source) {
 
 /** Chooses a way of input; settings of the others leave the address. */
 async function choose(next, changes = {}) {
-    kind = next;
+    state.kind = next;
     const others = {
         digest: files[next]?.digest ?? "",
         sentence: "",
@@ -229,22 +245,21 @@ async function choose(next, changes = {}) {
         weights_file: "",
     };
     if (FILE_SETTINGS[next]) others[FILE_SETTINGS[next]] = files[next].name;
-    if (kind === "text") text = controls.text.value;
-    if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
-    if (kind === "sentence") others.sentence = controls.sentence.value;
-    if (kind === "session") others.session = controls["session-id"].value || controls.session.value;
+    if (state.kind === "text") state.text = controls.text.value;
+    if (state.kind === "text" && state.text.length <= MAX_ADDRESS) others.text = state.text;
+    if (state.kind === "sentence") others.sentence = controls.sentence.value;
+    if (state.kind === "session")
+        others.session = controls["session-id"].value || controls.session.value;
     quietly({ ...others, ...changes });
     const source = await apply();
     if (stacked.matches) close(source);
 }
 
-let quiet = false;
-
 /** Changes settings whose change this panel has seen already. */
 function quietly(changes) {
-    quiet = true;
+    state.quiet = true;
     set(changes);
-    quiet = false;
+    state.quiet = false;
 }
 
 /** Offers tensors that can be rows, those that fit a layer first. */
@@ -330,12 +345,20 @@ async function take(group, file) {
     else await choose(which);
 }
 
+/** Without a second input. */
+function clearEncoder() {
+    files.encoder = null;
+    quietly({ encoder: "", encoder_file: "" });
+    for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
+    apply();
+}
+
 /** Files that were dropped: a text file has labels. */
 async function dropped(list) {
     const isText = (file) => /\.(txt|tokens)$/i.test(file.name);
     for (const file of list.filter((file) => !isText(file))) {
         const opened = await run("input", `Reading ${file.name}`, () => open(file));
-        const otherwise = kind === "weights" ? kind : "rows";
+        const otherwise = state.kind === "weights" ? "weights" : "rows";
         if (opened) await take(captureOf(opened) ? "capture" : otherwise, file);
     }
     for (const file of list.filter(isText)) await take("labels", file);
@@ -346,7 +369,7 @@ async function fromSettings(names = new Set(watched)) {
     const given = settings();
     for (const name of ["seed", "layers", "padding"]) controls[name].value = given[name];
     controls["encoder-text"].value = given.encoder;
-    if (names.has("text") && given.text !== "") controls.text.value = text = given.text;
+    if (names.has("text") && given.text !== "") controls.text.value = state.text = given.text;
     if (names.has("sentence") && given.sentence !== "") controls.sentence.value = given.sentence;
     if (names.has("session")) controls["session-id"].value = given.session;
     if (names.has("capture") && given.capture !== "") {
@@ -358,10 +381,10 @@ async function fromSettings(names = new Set(watched)) {
         if (!opened) return undefined;
         files.capture = opened;
     }
-    kind =
+    state.kind =
         ["sentence", "capture", "session", "text"].find((name) => given[name] !== "") ??
         ["capture", "rows", "weights"].find((name) => given[FILE_SETTINGS[name]] !== "") ??
-        kind;
+        state.kind;
     return apply();
 }
 
@@ -385,16 +408,6 @@ function showModel(model) {
     controls.layers.placeholder = `all: ${model.resident_layers.join(",")}`;
 }
 
-/** Shows the fields of a way of input. */
-function showPane(name) {
-    for (const [other, { pane, button }] of Object.entries(panes)) {
-        pane.hidden = other !== name;
-        button.setAttribute("aria-pressed", String(other === name));
-    }
-    controls.second.hidden = !["text", "capture", "rows"].includes(name);
-    controls.demo.hidden = name !== "sentence";
-}
-
 /** One line that says what is looked at. */
 function showSummary(source) {
     if (!source) return;
@@ -405,54 +418,6 @@ function showSummary(source) {
         mark && el("span", { class: "mark" }, mark),
         next && demos.expected(next),
     );
-}
-
-/** A labelled control that stays in `controls`. */
-function field(title, name, tag, properties = {}, ...children) {
-    controls[name] = el(tag, { data: { testid: `input-${name}` }, ...properties }, ...children);
-    return labelled(title, controls[name]);
-}
-
-/** A control for a file of a group, which is its name unless two ways of input share the group. */
-function fileField(title, name, accept, which = name) {
-    const onchange = ({ target }) => target.files[0] && take(which, target.files[0]);
-    return field(title, name, "input", { type: "file", accept, onchange });
-}
-
-/** A way of input: its button, and the fields that show when it is pressed. */
-function pane(name, title, ...children) {
-    const onclick = () => {
-        showPane(name);
-        if (files[name] || (name === "sentence" && controls.sentence.value)) choose(name);
-        if (name === "session") listSessions();
-    };
-    const data = { testid: `input-kind-${name}` };
-    const button = el("button", { type: "button", onclick, data }, title);
-    panes[name] = { button, pane: el("div", { class: "toolbar", hidden: true }, ...children) };
-}
-
-const TENSORS = ".npy,.npz,.safetensors,.json";
-
-function modelFields() {
-    return [
-        field(
-            "Model",
-            "model",
-            "select",
-            { onchange: () => set({ model: controls.model.value }) },
-            models().map(({ name }) => el("option", { value: name }, name)),
-        ),
-        field("Layers", "layers", "input", {
-            size: 12,
-            onchange: () => set({ layers: controls.layers.value.trim() }),
-        }),
-        field("Padding", "padding", "input", {
-            size: 8,
-            placeholder: "such as 0-3",
-            title: "Positions of keys that are padding",
-            onchange: () => set({ padding: controls.padding.value.trim() }),
-        }),
-    ];
 }
 
 /** The line with the sentence: it stands above the panel, since it is what the page opens with. */
@@ -509,136 +474,10 @@ const firstHead = ({ heads: [first] }) => ({
     area: "",
 });
 
-function textPane() {
-    pane(
-        "text",
-        "Text",
-        field("Text, split at blanks: a random row for each token", "text", "textarea", {
-            rows: 2,
-            spellcheck: "false",
-            onkeydown: ({ key, ctrlKey }) => key === "Enter" && ctrlKey && choose("text"),
-        }),
-        field("Seed", "seed", "input", {
-            inputmode: "numeric",
-            size: 6,
-            onchange: () => set({ seed: controls.seed.value.trim() || "7" }),
-        }),
-        el(
-            "button",
-            {
-                type: "button",
-                class: "primary",
-                data: { testid: "input-apply" },
-                onclick: () => choose("text"),
-            },
-            "Show",
-        ),
-    );
-}
-
-function tensorField(name, which) {
-    const onchange = () => (which === "rows" ? choose("rows") : apply());
-    const made = field("Tensor", name, "select", { onchange });
-    made.hidden = true;
-    return made;
-}
-
-function filePanes() {
-    pane(
-        "capture",
-        "Capture",
-        fileField("A capture (examples/capture.py makes one)", "capture", ".safetensors"),
-    );
-    pane(
-        "rows",
-        "Rows",
-        fileField("Rows: .npy, safetensors or JSON", "rows", TENSORS),
-        tensorField("tensor", "rows"),
-        fileField("Token labels, one a line", "labels", ".txt"),
-    );
-}
-
-function weightsPane() {
-    pane(
-        "weights",
-        "Weights",
-        fileField(
-            "Attention weights: .npy, .npz, .pt, safetensors or JSON",
-            "weights",
-            `${TENSORS},.pt,.pth,.bin`,
-        ),
-        field("Tensors", "group", "select", { onchange: () => choose("weights") }),
-        fileField("Token labels, one a line", "weights-labels", ".txt", "labels"),
-    );
-    controls.group.closest("label").hidden = true;
-}
-
-function sessionPane() {
-    const again = () => choose("session");
-    const chosen = () => {
-        controls["session-id"].value = "";
-        again();
-    };
-    pane(
-        "session",
-        "Session",
-        field("Session", "session", "select", { onchange: chosen }),
-        field("or its id", "session-id", "input", { onchange: again, size: 16 }),
-        field(
-            "What is asked",
-            "step",
-            "select",
-            { onchange: again },
-            el("option", { value: "key" }, "its last key, as a query"),
-            el("option", { value: "last" }, "its last step, with the rows of a file or text"),
-            el("option", { value: "peek" }, "a step not kept, with the rows of a file or text"),
-        ),
-        field("Rows of that step", "count", "input", {
-            inputmode: "numeric",
-            placeholder: "all",
-            size: 8,
-            onchange: again,
-        }),
-    );
-}
-
-function encoderFields() {
-    const clear = () => {
-        files.encoder = null;
-        quietly({ encoder: "", encoder_file: "" });
-        for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
-        apply();
-    };
-    controls.second = el(
-        "details",
-        { open: settings().encoder !== "" },
-        el("summary", {}, "Cross-attention: keys and values of a second input"),
-        el(
-            "div",
-            { class: "toolbar" },
-            fileField("From a file", "encoder", TENSORS),
-            tensorField("encoder-tensor", "encoder"),
-            field("or random rows of a text", "encoder-text", "textarea", {
-                rows: 1,
-                onchange: () => set({ encoder: controls["encoder-text"].value.trim() }),
-            }),
-            el(
-                "button",
-                { type: "button", data: { testid: "input-encoder-clear" }, onclick: clear },
-                "No second input",
-            ),
-        ),
-    );
-    return controls.second;
-}
-
 function build() {
     const line = sentenceLine();
-    textPane();
-    filePanes();
-    weightsPane();
-    sessionPane();
-    pane("live", "Live", ...live.panel(() => uncombined));
+    makePanes({ choose, apply, take, has: (name) => files[name], clearEncoder, listSessions });
+    pane("live", "Live", ...live.panel(() => state.uncombined));
     const ways = Object.values(panes);
     controls.looked = el("span", { class: "looked" });
     controls.about = el("p", { class: "muted" });
@@ -678,7 +517,7 @@ function build() {
     controls.details = details;
     sources.onSource((source) => {
         showSummary(source);
-        const first = !settled && stacked.matches;
+        const first = !state.settled && stacked.matches;
         if (first || narrow.matches) close(source);
     });
     fill(byId("input"), line, details);
@@ -765,15 +604,15 @@ export async function start() {
     build();
     takeDrops();
     listen((_, names) => {
-        if (!quiet && watched.some((name) => names.has(name))) fromSettings(names);
+        if (!state.quiet && watched.some((name) => names.has(name))) fromSettings(names);
     });
     const first = models().find(({ name }) => name === settings().model) ?? models()[0];
     if (first) showModel(first);
     else controls.about.textContent = NO_MODEL;
     await fromSettings();
     const { capture, session } = settings();
-    if (first && kind === null && capture === "" && session === "" && !missing())
+    if (first && state.kind === null && capture === "" && session === "" && !missing())
         await offerExample();
-    settled = true;
+    state.settled = true;
     if (apiKey() === "") listSessions(); // with a key only when asked for: it may not be allowed
 }

@@ -9,6 +9,7 @@ import { call, client } from "./client.js";
 import { integers, settings } from "./address.js";
 import { InputError, numbersOf, open, readRows, rowsShape } from "./files.js";
 import { randomRow, randomRows } from "./rows.js";
+import { part, tell, watch } from "./store.js";
 
 const PADDING = ["[PAD]", "<pad>", "<|pad|>"]; // tokens that are never attended
 const CACHE_BYTES = 24e6; // rows that stay in memory, of all supplies
@@ -96,13 +97,13 @@ async function cached(owner, name, read) {
     return tensor;
 }
 
-let supplies = 0;
+const state = part("source", { shown: null, supplies: 0 }); // the one that is looked at
 
 /** Rows for layers. `has(layer, width)` says whether there are some of that width. */
 export class Supply {
     /** @param {{title: string, mark?: string, labels: string[], length: number}} facts */
     constructor(facts) {
-        Object.assign(this, { id: ++supplies, mark: null }, facts);
+        Object.assign(this, { id: ++state.supplies, mark: null }, facts);
     }
 
     /** @returns {Promise<Tensor>} rows begin to begin + count of those for a layer */
@@ -475,22 +476,18 @@ export function factsOf({ title, told, model, layers, queries, keys }) {
 
 // ---- The one that is looked at ------------------------------------------------------------------
 
-let shown = null;
-const listeners = new Set();
-
 /** @returns {Source|null} */
 export function current() {
-    return shown;
+    return state.shown;
 }
 
 /** Makes `source` the current one; the same one again says that it has grown. */
 export function use(source) {
-    shown = source;
-    for (const listener of [...listeners]) listener(source);
+    state.shown = source;
+    tell("source", source);
 }
 
 /** Calls listener(source) for every source from now on. @returns {() => void} ends that */
 export function onSource(listener) {
-    listeners.add(listener);
-    return () => listeners.delete(listener);
+    return watch("source", listener);
 }

@@ -5,8 +5,9 @@
  * daemon are shown as text, with what to do about them, until the next work succeeds.
  */
 import { byId, el, fill } from "./dom.js";
+import { part } from "./store.js";
 
-const running = new Map(); // slot -> { label, done, of, controller, shown }
+const running = part("status", new Map()); // slot -> { label, done, of, controller, shown }
 
 const shown = () => [...running.values()].filter((work) => work.shown);
 

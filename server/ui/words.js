@@ -179,7 +179,7 @@ function pictureOf(weight) {
     );
 }
 
-let dialog = null;
+const parts = { dialog: null };
 
 function glossary() {
     const entry = (name, sentence, picture) =>
@@ -226,8 +226,8 @@ function glossary() {
 
 /** Opens the list of words, at one of them. */
 function openGlossary(name) {
-    dialog ??= glossary();
-    if (!dialog.open) dialog.showModal();
+    parts.dialog ??= glossary();
+    if (!parts.dialog.open) parts.dialog.showModal();
     byId("hint").hidden = true;
     document.getElementById(`word-${name}`)?.scrollIntoView({ block: "center" });
 }

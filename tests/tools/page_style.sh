@@ -27,6 +27,8 @@ trap 'rm -f "$report"' EXIT
 {
     { node "$prettier" --list-different "${scripts[@]}" "${sheets[@]}" || true; } |
         sed 's/$/: not as Prettier has it (make format)/'
+    { grep -nE '^(export )?(let|var) ' server/ui/*.js || true; } |
+        sed -E 's/^([^:]*:[0-9]+):.*/\1: state of a module that is not in the store (store.js)/'
     awk '
         FNR == 1 { finish(); file = FILENAME; limit = file ~ /^tests\// ? 900 : 700 }
         { lines = FNR }

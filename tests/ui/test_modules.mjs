@@ -10,6 +10,7 @@ import test from "node:test";
 import * as files from "../../server/ui/files.js";
 import * as rows from "../../server/ui/rows.js";
 import * as statistics from "../../server/ui/statistics.js";
+import { part, store, tell, watch } from "../../server/ui/store.js";
 
 test("index.html fetches each module at once, and first of all what tells of one that is lost", () => {
     const folder = new URL("../../server/ui/", import.meta.url);
@@ -19,6 +20,19 @@ test("index.html fetches each module at once, and first of all what tells of one
     const isWorker = (name) => /^demo_(worker|model|tokenizer)\.js$/.test(name); // asks for its own
     const there = readdirSync(folder).filter((name) => /\.m?js$/.test(name) && !isWorker(name));
     assert.deepEqual(asked.sort(), there.sort());
+});
+
+test("a part of the store has one owner, and those that watch it hear its news until they end", () => {
+    const heard = [];
+    const own = part("test", { count: 0 });
+    assert.throws(() => part("test", {}), /two parts test/);
+    const ends = ["first", "second"].map((who) => watch("test", (n) => heard.push(who + n)));
+    own.count = 1;
+    tell("test", 1);
+    ends[0]();
+    tell("test", 2);
+    assert.deepEqual(heard, ["first1", "second1", "second2"]);
+    assert.equal(store.test.count, 1);
 });
 
 const golden = new URL("../golden/", import.meta.url);

@@ -30,8 +30,7 @@ const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
 const frames = await ui("drawing.js");
 const { Heatmap } = await ui("heatmap.js");
-const { pooled, patternOf, tells } = await ui("statistics.js");
-const { brackets } = await ui("rows.js");
+const { pooled } = await ui("statistics.js");
 const { Difference, productsOf, relativeChange } = await ui("difference.js");
 const { differences } = await ui("controls.js");
 
@@ -258,51 +257,6 @@ test("the tokens of the lines view lie around the selected one", () => {
     assert.deepEqual(axes.around(5, 40), [0, 40]);
     assert.deepEqual(axes.around(100, 500), [68, 132]);
     assert.deepEqual(axes.around(499, 500), [436, 500]);
-});
-
-// ---- Patterns ---------------------------------------------------------------------------------
-
-/** A map of as many rows as there are targets: `share` of a row on its target, or on the first key. */
-function mapOf(targets, share) {
-    const values = new Float32Array(targets.length ** 2);
-    targets.forEach((target, t) => (values[t * targets.length + Math.max(0, target)] = share));
-    return { values, rows: targets.length, columns: targets.length };
-}
-
-test("induction and brackets are told by the tokens, from half of the weight on", () => {
-    const repeated = "a b c d a b c d".split(" ");
-    const again = [-1, -1, -1, -1, 1, 2, 3, 4];
-    const stats = { pattern: "focused" };
-    assert.equal(patternOf(stats, mapOf(again, 0.6), { keyLabels: repeated }), "induction");
-    assert.equal(patternOf(stats, mapOf(again, 0.4), { keyLabels: repeated }), "focused");
-    for (const [self, pattern] of [
-        [0.9, "self"],
-        [0.1, "positional"],
-    ])
-        assert.equal(
-            patternOf({ pattern: "positional", self }, null, { keyLabels: repeated }),
-            pattern,
-        );
-    assert.equal(
-        patternOf({ pattern: "sink" }, mapOf(again, 0.6), { keyLabels: repeated }),
-        "sink",
-    );
-    assert.equal(
-        patternOf(stats, mapOf(again.slice(0, 7), 0.6), { keyLabels: repeated.slice(0, 7) }),
-        "focused",
-        "three repeated tokens tell nothing",
-    );
-    assert.equal(patternOf(stats, null, { keyLabels: repeated }), "focused", "no weights");
-    const nested = "x ( y [ z ] w ) v".split(" ");
-    assert.deepEqual(brackets(nested), [-1, -1, 1, 1, 3, 3, 1, 1, -1]);
-    assert.deepEqual(brackets([")", " (", "Ġ["]), [-1, -1, 1]);
-    assert.equal(patternOf(stats, mapOf(brackets(nested), 0.7), { keyLabels: nested }), "bracket");
-});
-
-test("statistics of a query's own place are not told where keys are other tokens", () => {
-    assert.ok(tells({}, "self") && tells({ encoder: {} }, "first"));
-    for (const name of ["self", "previous", "local", "mean_distance"])
-        assert.ok(!tells({ encoder: {} }, name), name);
 });
 
 // ---- Masks ------------------------------------------------------------------------------------
