@@ -66,7 +66,7 @@ export async function showBefore(host, { source, layer, head, kind, stage, field
     const scale = scaleOf(kindOfScale, values[0], { diverging, high });
     fill(
         host,
-        ["as the model has it", "as it is changed"].map((name, i) => {
+        ["before", "after"].map((name, i) => {
             const canvas = el("canvas", {
                 width: pool[1],
                 height: pool[0],

@@ -91,7 +91,7 @@ function startSkip() {
     document.querySelector(".skip").addEventListener("click", (event) => {
         event.preventDefault();
         set({ tab: "attention" });
-        byId("view").focus();
+        byId(byId("view").hidden ? "overview" : "view").focus();
     });
 }
 

@@ -150,7 +150,7 @@ export async function sentenceSource(text, signal) {
 
 // ---- What is said of a head ---------------------------------------------------------------------
 
-const share = (weight) => `${Math.round(100 * weight)} %`;
+const share = (weight) => `${Math.round(100 * weight)}\u00a0%`; // stays on one line
 
 /**
  * The sentence about one cell, which the map rings.
@@ -252,8 +252,7 @@ export function expected(next) {
     const told = next.filter(({ probability }) => probability >= 0.005); // 1 % and more, as shown
     const chance = ({ text, probability }, i) => [
         i > 0 ? ", " : null,
-        el("b", {}, shownText(text.trim() || text)),
-        ` ${share(probability)}`,
+        el("span", {}, el("b", {}, shownText(text.trim() || text)), ` ${share(probability)}`),
     ];
     return el(
         "span",

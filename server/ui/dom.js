@@ -72,6 +72,17 @@ export function numberText(value, digits = 4) {
     return text.replaceAll("-", "−");
 }
 
+/** @returns {string} a tick's number, short */
+export function tickText(value) {
+    if (value === 0) return "0";
+    const size = Math.abs(value);
+    const text =
+        size < 1e-3 || size >= 1e5
+            ? Number(value.toPrecision(2)).toExponential().replace("e+", "e")
+            : String(Number(value.toPrecision(3)));
+    return text.replaceAll("-", "−");
+}
+
 /** A number with as many of three digits as `room` has place for; null where it has for none. */
 export function fittedNumber(value, room, measure) {
     const texts = [3, 2, 1].map((digits) => numberText(value, digits));

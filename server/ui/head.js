@@ -82,12 +82,11 @@ class HeadPanel {
                 ]),
                 el("div", { class: "head-side" }, [
                     parts.layer.element,
-                    told.stats,
                     parts.export.element,
+                    told.stats,
                 ]),
             ]),
         ]);
-        this.empty = el("p", { class: "muted" }, "Open a head: choose one of the maps.");
         const previous = step(-1, "head-previous", "‹", "Previous head");
         const next = step(1, "head-next", "›", "Next head");
         fill(
@@ -101,7 +100,6 @@ class HeadPanel {
                 this.mark,
                 parts.controls.views,
             ),
-            this.empty,
             this.body,
         );
     }
@@ -190,8 +188,7 @@ class HeadPanel {
     /** Title, controls and which view is there. */
     showFrame() {
         const { what } = this;
-        this.empty.hidden = what !== null;
-        this.body.hidden = what === null;
+        this.section.hidden = what === null; // all heads take its place
         this.mark.hidden = !what?.source.mark;
         this.mark.textContent = what?.source.mark?.split(":")[0] ?? "";
         this.mark.title = what?.source.mark ?? "";

@@ -355,7 +355,8 @@ export function showLegend(host, { scale, colors }, picture) {
             : picture.stage === "difference"
               ? "difference"
               : "score";
-    const note = `${meant}, ${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
+    const most = scale.kind === "linear" ? ` to ${numberText(scale.high, 3)}` : "";
+    const note = `${meant}, ${scale.kind}${most}${scale.note && `; ${scale.note}`}`;
     const { map } = picture;
     const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
     const pooled = picture.whole ? "" : `largest of ${block.join(" × ")} cells, exact when near`;
@@ -369,8 +370,12 @@ export function showLegend(host, { scale, colors }, picture) {
     fill(
         host,
         elementOf(tree),
-        el("span", { class: "muted" }, note),
-        pooled && el("span", { class: "muted" }, pooled),
-        picture.masked ? el("span", { class: "muted" }, hatched, " cannot be attended") : null,
+        el(
+            "span",
+            { class: "meant" },
+            el("span", {}, note),
+            pooled && el("span", {}, pooled),
+            picture.masked ? el("span", {}, hatched, " cannot be attended") : null,
+        ),
     );
 }

@@ -136,7 +136,11 @@ export class LinesView {
         const appended = picture.columns > picture.keys ? "Appended columns have no line. " : "";
         const sinks = picture.sinks ? "What the sink takes has no line. " : "";
         fill(this.element, [
-            el("p", { class: "muted" }, `${note}${appended}${sinks}Queries left, keys right.`),
+            el(
+                "p",
+                { class: "muted" },
+                `${note}${appended}${sinks}Queries left, keys right: the stronger a line, the larger its number.`,
+            ),
             el("div", { class: "lines-sides" }, drawing),
         ]);
         this.follow(drawing);

@@ -106,7 +106,7 @@ export class NeuronView {
         const note = el(
             "p",
             { class: "cell", data: { testid: "component" } },
-            "Point at a bar for the numbers of a component.",
+            "Blue is below 0, red above: point at a component for its numbers.",
         );
         fill(this.element, [
             el("p", { class: "muted" }, this.caption(row, keys, spec)),

@@ -137,11 +137,17 @@ function take(layer, { attention_weights: maps, head_stats: stats }) {
 
 // ---- Thumbnails ---------------------------------------------------------------------------------
 
+/** The scale of a map of its own; ranks are those among cells that have some weight. */
+function ownScale(values) {
+    const { scale } = settings();
+    return scaleOf(scale, scale === "rank" ? values.filter((value) => value > 0) : values);
+}
+
 function paint({ canvas, values, rows, columns }) {
     if (!values) return;
     Object.assign(canvas, { width: columns, height: rows });
-    const { scale, colors } = settings();
-    const image = imageOf(values, rows, columns, scaleOf(scale, values), mapNamed(colors, false));
+    const colors = mapNamed(settings().colors, false);
+    const image = imageOf(values, rows, columns, ownScale(values), colors);
     canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
@@ -416,7 +422,7 @@ function figure() {
             map: entry,
             name: placeOf(entry),
             note: `${entry.pattern ?? ""}${note}`,
-            scale: entry.values && scaleOf(scale, entry.values),
+            scale: entry.values && ownScale(entry.values),
         };
     };
     const row = (layer) => ({
@@ -592,11 +598,17 @@ function show(next) {
     const grown = next !== null && next === state.source;
     state.source = next;
     parts.body.hidden = state.source === null;
-    const told = state.source?.told && [
-        el("span", { class: "how" }, " layers down, heads across: click one"),
-        el("span", { class: "visually-hidden" }, " over ", state.source.title),
-    ]; // which its field says
-    fill(parts.title, state.source && !told ? state.source.title : "All heads", told);
+    const { told, title } = state.source ?? {};
+    fill(
+        parts.title,
+        "All heads",
+        state.source && el("span", { class: told ? "visually-hidden" : "how" }, ` of ${title}`),
+        el(
+            "span",
+            { class: "how" },
+            told ? " layers down, heads across: click one" : " · click one",
+        ),
+    ); // the field of a sentence says its title
     parts.mark.hidden = !state.source?.mark;
     parts.mark.textContent = state.source?.mark?.split("; ")[0] ?? "";
     if (state.source === null) return;

@@ -1,6 +1,6 @@
 /**
  * test_pictures.mjs: what the page draws and exports, without a browser: colours, scales, labels,
- * masks, maps and their files.
+ * maps and their files.
  *
  *     node --test tests/ui/test_pictures.mjs
  */
@@ -25,7 +25,6 @@ const address = await ui("address.js");
 const axes = await ui("axes.js");
 const colors = await ui("colors.js");
 const formats = await ui("formats.js");
-const mask = await ui("mask.js");
 const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
 const frames = await ui("drawing.js");
@@ -152,7 +151,7 @@ test("a large map of zeros but for a few cells has a scale that ends at the larg
 test("a logarithmic scale has its floor at a power of ten and says so", () => {
     const scale = colors.scaleOf("log", [1, 1e-9, 0, -Infinity]);
     assert.equal(scale.floor, 1e-5);
-    assert.match(scale.note, /0\.00001/);
+    assert.match(scale.note, /1e−5/);
     assert.deepEqual([0, 1e-9, 1e-5].map(scale.unit), [0, 0, 0]);
     assert.ok(Math.abs(scale.unit(0.01) - 0.6) < 1e-12);
     assert.equal(scale.unit(1), 1);
@@ -160,6 +159,35 @@ test("a logarithmic scale has its floor at a power of ten and says so", () => {
         scale.ticks.map((tick) => tick.value),
         [1e-5, 1e-4, 1e-3, 0.01, 0.1, 1],
     );
+});
+
+test("numbers of a legend do not touch, and stand alike on both sides of 0", () => {
+    for (const kind of ["linear", "log", "rank"])
+        for (const diverging of [false, true])
+            for (const width of [180, 260, 360]) {
+                const values = Array.from(
+                    { length: 99 },
+                    (_, i) => (i + 1) * 0.173 * (i % 2 || -1),
+                );
+                const scale = colors.scaleOf(kind, values, { diverging });
+                const tree = drawings.legend(scale, colors.mapNamed("", diverging), width, "black");
+                const told = tree.children.filter(({ name }) => name === "text");
+                const texts = told.map(({ children }) => children[0]);
+                const ticks = tree.children.filter(({ name }) => name === "path");
+                assert.equal(ticks.length, scale.ticks.length, "each tick has its line");
+                assert.ok(told.length >= 2, `${kind} ${width}: ${texts}`);
+                for (let i = 1; i < told.length; i++) {
+                    const half = (j) => (told[j].children[0].length * 11 * 0.5) / 2;
+                    const room = told[i].attributes.x - told[i - 1].attributes.x;
+                    assert.ok(room >= half(i) + half(i - 1), `${kind} ${width}: ${texts}`);
+                }
+                if (!diverging) continue;
+                assert.ok(texts.includes("0"), `${kind} ${width}: ${texts}`);
+                const mirrored = texts.map((text) =>
+                    text === "0" ? text : text.startsWith("−") ? text.slice(1) : `−${text}`,
+                );
+                assert.deepEqual(mirrored.reverse(), texts);
+            }
 });
 
 test("a scale by rank gives each cell its share of smaller cells, ties alike", () => {
@@ -257,96 +285,6 @@ test("the tokens of the lines view lie around the selected one", () => {
     assert.deepEqual(axes.around(5, 40), [0, 40]);
     assert.deepEqual(axes.around(100, 500), [68, 132]);
     assert.deepEqual(axes.around(499, 500), [436, 500]);
-});
-
-// ---- Masks ------------------------------------------------------------------------------------
-
-/** Whether a query sees a key, by the rule of docs/API.md. */
-function sees(spec, fields, queries, keys, t, j) {
-    const i = keys - queries + t;
-    const causal = fields.is_causal ?? spec.is_causal;
-    const window = fields.sliding_window ?? spec.sliding_window;
-    const chunk = fields.sliding_window ? 0 : spec.attention_chunk_size;
-    if (causal && j > i) return false;
-    if (chunk && Math.floor((j - FIRST) / chunk) !== Math.floor((i - FIRST) / chunk)) return false;
-    if (Array.isArray(window))
-        return (window[0] < 0 || j >= i - window[0]) && (window[1] < 0 || j <= i + window[1]);
-    const both = !spec.is_causal && !fields.sliding_window;
-    return window === null || (i - window < j && (both ? j < i + window : j <= i));
-}
-
-const FIRST = 1; // the first token that is not padding
-
-const masks = [
-    [{ is_causal: false, sliding_window: 3 }, {}, 8, 8],
-    [{ is_causal: false, sliding_window: 3 }, { sliding_window: 2 }, 8, 8],
-    [{ is_causal: true, sliding_window: null, attention_chunk_size: 3 }, {}, 5, 11],
-    [{ is_causal: false, sliding_window: 4, attention_chunk_size: 5 }, {}, 7, 7],
-    [
-        { is_causal: true, sliding_window: null, attention_chunk_size: 3 },
-        { sliding_window: 6 },
-        9,
-        9,
-    ],
-    [{ is_causal: true, sliding_window: null }, {}, 7, 7],
-    [{ is_causal: false, sliding_window: null }, {}, 5, 9],
-    [{ is_causal: true, sliding_window: 3 }, {}, 4, 11],
-    [{ is_causal: true, sliding_window: 3 }, { sliding_window: [-1, -1] }, 6, 6],
-    [{ is_causal: false, sliding_window: null }, { sliding_window: [2, 1] }, 9, 9],
-    [
-        { is_causal: true, sliding_window: null },
-        { is_causal: false, sliding_window: [0, -1] },
-        6,
-        8,
-    ],
-    [{ is_causal: true, sliding_window: null }, {}, 9, 5],
-];
-
-test("spans are the keys that causality and window leave to each query", () => {
-    for (const [spec, fields, queries, keys] of masks) {
-        const spans = mask.spansOf(spec, fields, queries, keys, FIRST);
-        const viewers = mask.viewersOf(spans, keys);
-        for (let j = 0; j < keys; j++) {
-            let count = 0;
-            for (let t = 0; t < queries; t++) {
-                const seen = sees(spec, fields, queries, keys, t, j);
-                assert.equal(j >= spans.first[t] && j < spans.end[t], seen, `${t},${j}`);
-                count += Number(seen);
-            }
-            assert.equal(viewers[j], count);
-        }
-    }
-});
-
-test("a pooled cell is hidden where no pair can be attended, appended columns never", () => {
-    const padding = Uint8Array.of(0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 1, 1);
-    for (const [spec, fields, queries, keys] of masks)
-        for (const [rows, columns] of [
-            [queries, keys + 2],
-            [3, 4],
-            [1, 1],
-            [2, keys],
-        ]) {
-            const spans = mask.spansOf(spec, fields, queries, keys, FIRST);
-            const whole = { queries, width: keys + 2, keys };
-            const values = new Float32Array(rows * columns);
-            mask.hide(values, rows, columns, spans, whole, padding);
-            const begin = (i, parts, size) => Math.floor((i * size) / parts);
-            const end = (i, parts, size) => Math.ceil(((i + 1) * size) / parts);
-            for (let r = 0; r < rows; r++)
-                for (let c = 0; c < columns; c++) {
-                    let spanned = false;
-                    let real = false;
-                    for (let j = begin(c, columns, keys + 2); j < end(c, columns, keys + 2); j++) {
-                        real ||= j >= keys || padding[j] === 1;
-                        for (let t = begin(r, rows, queries); t < end(r, rows, queries); t++)
-                            spanned ||= j >= keys || sees(spec, fields, queries, keys, t, j);
-                    }
-                    const hidden = values[r * columns + c] === -Infinity;
-                    if (spanned && real) assert.ok(!hidden, `seen ${r},${c}`);
-                    if (!spanned || !real) assert.ok(hidden, `not seen ${r},${c}`);
-                }
-        }
 });
 
 // ---- Maps -------------------------------------------------------------------------------------
