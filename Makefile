@@ -405,11 +405,12 @@ check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and go
 
 # Debian's Python, which is the one that has Debian's numpy.  The whole of it needs npm's registry,
 # for the compiler that judges attn-client.d.mts.
-TSC = $(if $(QUICK),,build/typescript/package/lib/tsc.js)
+TYPESCRIPT = build/typescript/package/lib/tsc.js
+TSC = $(if $(QUICK),,$(TYPESCRIPT))
 check-clients: $(OUT)/attnd | build/deps/clients $(TSC) ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) TSC=$(abspath $(TSC)) /usr/bin/python3 tests/clients/run.py
 
-build/typescript/package/lib/tsc.js: tests/clients/fetch_typescript.sh tests/tools/fetch_npm.sh | build/deps/lint
+$(TYPESCRIPT): tests/clients/fetch_typescript.sh tests/tools/fetch_npm.sh | build/deps/lint
 	@$< build/typescript && touch $@
 
 check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
@@ -536,10 +537,10 @@ bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every l
 	$(Q)env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(OUT)/kernelcheck --bench
 
 # Prettier and TypeScript, of npm's registry, judge the page's scripts where npm is there.
-PAGE_TOOLS = $(if $(shell command -v npm),build/prettier/package/bin/prettier.cjs)
+PAGE_TOOLS = $(if $(shell command -v npm),build/prettier/package/bin/prettier.cjs $(TYPESCRIPT))
 style: | build/deps/check $(PAGE_TOOLS) ## formatting, banned functions, lengths of files, functions and lines; of the page's scripts where npm is there
 	@tests/tools/style.sh
-	@$(if $(PAGE_TOOLS),tests/tools/page_style.sh build/prettier,echo "style: without the page's scripts: no npm")
+	@$(if $(PAGE_TOOLS),tests/tools/page_style.sh build/prettier build/typescript,echo "style: without the page's scripts: no npm")
 
 build/prettier/package/bin/prettier.cjs: tests/tools/fetch_prettier.sh tests/tools/fetch_npm.sh | build/deps/check
 	@$< build/prettier && touch $@

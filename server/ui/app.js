@@ -189,7 +189,7 @@ const keys = [
     ],
 ];
 
-function keyRows([place, ...rows]) {
+function keyRows(/** @type {any[]} */ [place, ...rows]) {
     return [
         el("tr", {}, el("th", { colspan: "2", scope: "colgroup" }, place)),
         rows.map(([key, does]) =>
@@ -206,7 +206,9 @@ function startHelp() {
     );
     const open = () => dialog.open || dialog.showModal();
     addEventListener("keydown", (event) => {
-        const typing = event.target.closest?.("input, textarea, select, dialog");
+        const typing = /** @type {Element} */ (event.target).closest?.(
+            "input, textarea, select, dialog",
+        );
         if (event.key !== "?" || typing || event.ctrlKey || event.metaKey) return;
         event.preventDefault();
         open();

@@ -18,7 +18,8 @@ const TIMEOUT_MS = 600000; // of one call; people cancel earlier
 export const base = location.origin + new URL(".", document.baseURI).pathname;
 
 const state = part("client", {
-    ask: async () => false, // for a key
+    /** @type {(wrong: boolean) => Promise<boolean>} for a key */
+    ask: async () => false,
     asking: null, // the promise of the dialog that is open
     dismissed: false, // the user has closed the dialog without a key
     models: [],
@@ -92,7 +93,11 @@ export function unlessAborted(signal, work) {
 
 globalThis.PerformanceObserver &&
     new PerformanceObserver((list) => {
-        for (const { transferSize: size, responseStart, responseEnd } of list.getEntries())
+        for (const {
+            transferSize: size,
+            responseStart,
+            responseEnd,
+        } of /** @type {PerformanceResourceTiming[]} */ (list.getEntries()))
             if (size >= 1e5)
                 // what a cache gives is not carried
                 state.carried = size / Math.max(1, responseEnd - responseStart);
@@ -124,7 +129,7 @@ async function keep({ data, shape, datatype = "FP32" }) {
     try {
         await client().request("PUT", `/inputs/${input}`, { body, headers, retryMs: 0 });
         return { input };
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         if (error.retryable) kept.delete(data); // the next call asks anew
         return null;
     }
@@ -153,7 +158,7 @@ async function callNamed(path, fields, signal) {
         for (const [name, , asked] of inputs) sent[name] = (await asked) ?? fields[name];
         try {
             return await client(signal).call(path, sent);
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             if (error.code !== "input_not_found" || tries === 0) throw error;
             for (const [, data, asked] of inputs) if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
         }
@@ -198,7 +203,7 @@ export async function readModels(signal, waits) {
         try {
             state.models = JSON.parse(await text("/models", signal)).models;
             return state.models;
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             if (error.code !== "loading" || signal.aborted) throw error;
             waits();
             await new Promise((resolve) => setTimeout(resolve, 500));

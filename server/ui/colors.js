@@ -239,12 +239,13 @@ const KINDS = {
 
 /**
  * A scale of `values`.
- * @param {"linear"|"log"|"rank"} kind
+ * @param {string} kind linear, log, rank
  * @param {ArrayLike<number>} values minus infinity where a cell cannot be attended
  * @param {{diverging?: boolean, high?: number}} [how] high: the end of the scale, instead of the
  *     largest magnitude of values; without it a few cells that are far larger than all others do
  *     not decide the end of a linear sequential scale (`clipped`)
  * @returns {{kind: string, diverging: boolean, high: number, floor?: number, note: string,
+ *     clipped: boolean,
  *     unit: (value: number) => number, ticks: Array<{unit: number, value: number}>}}
  */
 export function scaleOf(kind, values, { diverging = false, high } = {}) {

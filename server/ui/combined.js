@@ -9,6 +9,8 @@
 import { LocalSource } from "./local_source.js";
 import { InputError } from "./tensors.js";
 
+/** @typedef {import("./source.js").Source} Source */
+
 const MAX_CELLS = 2 ** 26; // of the maps of all layers
 const MAX_ROLLOUT = 1024; // tokens: a product takes the cube of them
 
@@ -46,6 +48,11 @@ export function rolledOut(weights, before, count) {
 
 class CombinedSource extends LocalSource {
     maps = new Map(); // layer -> promise of its map
+
+    constructor({ base, ...facts }) {
+        super(facts);
+        this.base = base;
+    }
 
     headName(layer) {
         return ways[this.way].name(layer);

@@ -19,6 +19,8 @@ import { captureSupply, rowsSource, takesRows, tensorSupply, tokenSupply } from 
 import { run, showError } from "./status.js";
 import { groupNamed, weightsSource } from "./weights.js";
 
+/** @typedef {import("./source.js").Source} Source */
+
 /** @returns {Promise<import("./source.js").Source>} `model` over the rows of a file */
 async function sourceOfFile(model, layers, file) {
     const opened = await open(file, file.name);
@@ -40,7 +42,11 @@ function weightsOfFile(file) {
 
 export class CompareView {
     constructor(host, panel) {
-        Object.assign(this, { host, panel, other: null, maps: [], pictures: [] });
+        this.host = host;
+        this.panel = panel;
+        this.other = null;
+        this.maps = [];
+        this.pictures = [];
         this.made = {}; // the source of another model: {base, name, source}
         this.paired = {}; // the other source, its heads combined as those of the first
         this.model = el("select", {
@@ -131,7 +137,7 @@ export class CompareView {
             if (!made) return;
             this.other = made;
             await this.show();
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             showError("compare", error);
         }
     }
@@ -277,7 +283,7 @@ export class CompareView {
         let second;
         try {
             second = this.second();
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             set({ with_model: "" }); // which shows the model's own heads again
             showError("compare", error);
             return;

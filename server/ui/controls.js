@@ -31,7 +31,7 @@ function viewButtons() {
         ),
     );
     const group = el("div", { class: "segments", role: "group", "aria-label": "View" }, buttons);
-    const show = ({ view }) =>
+    const show = (/** @type {any} */ { view }) =>
         buttons.forEach((button, i) =>
             button.setAttribute("aria-pressed", String(Object.keys(VIEWS)[i] === view)),
         );
@@ -100,11 +100,7 @@ export function pictureControls(map, note) {
         const now = settings();
         const diverging = now.kind === "scores" && !isLocal;
         views.show(now);
-        for (const [control, name] of [
-            [kind, "kind"],
-            [stage, "stage"],
-            [scale, "scale"],
-        ])
+        for (const [name, control] of Object.entries({ kind, stage, scale }))
             control.value = now[name];
         kind.disabled = isLocal;
         if (isLocal) kind.value = "weights";
@@ -249,7 +245,7 @@ function headBoxes(shown) {
 /**
  * The controls that change the layer: the open head's own stands first, the rest is folded.
  * @param {{button: HTMLElement, host: HTMLElement}} importance of each head, at the end
- * @returns {{element: HTMLElement, modified: HTMLElement, change: HTMLElement,
+ * @returns {{element: HTMLElement, modified: HTMLElement, change: HTMLElement, before: HTMLElement,
  *     show: (spec: object, keys: number, head: number) => void}}
  */
 export function layerControls(importance) {

@@ -14,6 +14,8 @@ import { InputError, numbersOf } from "./files.js";
 import * as sources from "./source.js";
 import { part } from "./store.js";
 
+/** @typedef {import("./source.js").Source} Source */
+
 const NAME = "demo";
 export const LONGEST = 600; // characters of a sentence
 
@@ -45,7 +47,9 @@ class Demo {
     #turn = 0;
 
     constructor(facts, blob, tokenizer) {
-        Object.assign(this, facts); // about, examples, heads
+        this.about = facts.about;
+        this.examples = facts.examples;
+        this.heads = facts.heads;
         this.files = { blob, tokenizer };
     }
 
@@ -90,6 +94,11 @@ class Demo {
 
 /** Rows that each layer took of the sentence. */
 class SentenceSupply extends sources.Supply {
+    constructor(/** @type {any} */ { taken, ...facts }) {
+        super(facts);
+        this.taken = taken;
+    }
+
     has(layer, width) {
         return this.taken[layer]?.length === this.length * width;
     }

@@ -6,7 +6,7 @@
  */
 
 /** The children of an element out of lists of lists, in which null and undefined are left out. */
-function nodesOf(children) {
+function nodesOf(/** @type {any[]} */ children) {
     return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 }
 
@@ -15,10 +15,11 @@ function nodesOf(children) {
  * A property whose name begins with `on` is an event listener, `data` an object of data-* values;
  * all others are attributes, where false, null and undefined leave the attribute out and true makes
  * it empty.
- * @param {string} tag
- * @param {Object<string, any>} [properties]
- * @param {...(Node|string|number|null|undefined|Array)} children
- * @returns {HTMLElement}
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>|null} [properties]
+ * @param {...any} children nodes, texts, numbers, null, and lists of these
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function el(tag, properties = {}, ...children) {
     const element = document.createElement(tag);
@@ -134,7 +135,7 @@ export function putBeside(box, element, map) {
     const place = element.getBoundingClientRect();
     const kept = map?.getBoundingClientRect();
     const within = (at, size, most) => Math.max(4, Math.min(at, most - size - 4));
-    const overlap = ([left, top]) => {
+    const overlap = (/** @type {number[]} */ [left, top]) => {
         const share = (from, size, begin, end) =>
             Math.max(0, Math.min(from + size, end) - Math.max(from, begin));
         const over = (other) =>

@@ -170,7 +170,7 @@ export async function pngOfSvg(text) {
     await image.decode();
     URL.revokeObjectURL(url);
     const canvas = document.createElement("canvas");
-    const [, width, height] = /viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(text);
+    const [width, height] = /viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(text).slice(1).map(Number);
     const ratio = Math.min(2, MOST_SIDE / Math.max(width, height));
     canvas.width = Math.round(ratio * width);
     canvas.height = Math.round(ratio * height);
@@ -240,9 +240,10 @@ async function svgOf(panel, data) {
     const perRow = level.rows / picture.rows;
     canvas.width = Math.max(1, Math.round(columns * perColumn));
     canvas.height = Math.max(1, Math.round(rows * perRow));
-    const at = [area.column0 * perColumn, area.row0 * perRow];
-    const part = [...at, columns * perColumn, rows * perRow];
-    canvas.getContext("2d").drawImage(level.bitmap, ...part, 0, 0, canvas.width, canvas.height);
+    const [x, y] = [area.column0 * perColumn, area.row0 * perRow];
+    const [across, down] = [columns * perColumn, rows * perRow];
+    const context = canvas.getContext("2d");
+    context.drawImage(level.bitmap, x, y, across, down, 0, 0, canvas.width, canvas.height);
     return mapSvg(shown, canvas.toDataURL("image/png"));
 }
 
@@ -311,6 +312,7 @@ async function csvText(panel) {
 
 // ---- The bar ----------------------------------------------------------------------------------
 
+/** @type {Object<string, [string, Function]>} text and action of each button */
 const ACTIONS = {
     png: ["PNG", async (panel) => download(nameOf(panel, "png"), await pngOf(panel), "image/png")],
     svg: [
@@ -377,7 +379,7 @@ export function exportBar(panel) {
                     if (!panel.picture) return;
                     try {
                         await action(panel, bar);
-                    } catch (error) {
+                    } catch (/** @type {any} */ error) {
                         showError("export", error);
                     }
                 },

@@ -48,7 +48,7 @@ function cellOf({ map, name, note, scale }, colors, x, y) {
 
 /**
  * @param {{title: string, note: string, caption: string, columns: string[], colors: string,
- *     paper: string, of PAPERS,
+ *     paper: string,
  *     rows: Array<{name: string, cells: object[]}>}} figure
  *     a cell: {map: {values, rows, columns}, name, note, scale}; columns: their titles, or none
  * @returns {string} an SVG file

@@ -23,6 +23,10 @@ import {
     wrongBytes,
 } from "./tensors.js";
 
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+/** @typedef {import("./tensors.js").Opened} Opened */
+/** @typedef {import("./tensors.js").Entry} Entry */
+
 export { InputError, MAX_TOKENS, numbersOf };
 
 // ---- .npy -------------------------------------------------------------------------------------
@@ -197,7 +201,7 @@ async function openJson(blob, name) {
     let value;
     try {
         value = JSON.parse(await blob.text());
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         fail(name, `is no JSON (${error.message})`);
     }
     if (!Array.isArray(value) && !Array.isArray(value.data)) return openNamed(value, name);
@@ -209,7 +213,7 @@ async function openJson(blob, name) {
 
 /**
  * Opens a file by what its first bytes say, whatever its name is.
- * @param {Blob} blob
+ * @param {Blob & {name?: string}} blob
  * @param {string} [name] for errors and titles
  * @returns {Promise<Opened>}
  */
@@ -272,7 +276,7 @@ export async function readRows(entry, file) {
     return { ...(await entry.read()), shape };
 }
 
-/** @returns {string[]} a text file of one token a line */
+/** @returns {Promise<string[]>} a text file of one token a line */
 export async function readLabels(blob, name = blob.name ?? "labels") {
     if (blob.size > MAX_HEADER) fail(name, "is above 64 MiB");
     const lines = (await blob.text()).replace(/\r?\n$/, "").split(/\r?\n/);

@@ -293,7 +293,9 @@ class HeadPanel {
         else if (event.key === "]") this.step(1);
         else if (event.key === "Escape" && this.what) {
             const { layer, head } = this.what;
-            const tile = byId("overview").querySelector(`[data-testid="head-${layer}-${head}"]`);
+            const name = `[data-testid="head-${layer}-${head}"]`;
+            /** @type {HTMLElement} */
+            const tile = byId("overview").querySelector(name);
             (tile ?? byId("overview")).focus();
         } else return;
         event.preventDefault();

@@ -70,7 +70,7 @@ function patternOf(rows) {
 }
 
 /** Means about targets [T] and groups of keys, as far as they are asked for. */
-function aboutTokens(rows, maps, { targets, target_groups }) {
+function aboutTokens(rows, maps, /** @type {any} */ { targets, target_groups }) {
     const about = {};
     const mean = (list, read) => list.reduce((sum, row) => sum + read(row), 0) / (list.length || 1);
     if (targets) {

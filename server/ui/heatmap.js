@@ -46,7 +46,8 @@ class Bitmaps {
     #levels;
     constructor(grid, scale, colors) {
         this.#levels = [{ ...grid, across: 1, down: 1, bitmap: null }];
-        Object.assign(this, { scale, colors });
+        this.scale = scale;
+        this.colors = colors;
     }
 
     /** @returns {object} the level whose cells have a pixel or more, with its bitmap */
@@ -122,7 +123,9 @@ export class Heatmap {
     show(picture, scale, colors, name) {
         const before = this.picture;
         const same = before?.rows === picture.rows && before?.columns === picture.columns;
-        Object.assign(this, { picture, scale, colors });
+        this.picture = picture;
+        this.scale = scale;
+        this.colors = colors;
         this.bitmaps = new Bitmaps(picture.map, scale, colors);
         this.detail = null;
         if (!same || !this.area) {

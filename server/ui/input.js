@@ -287,7 +287,7 @@ function offerTensors(list, opened) {
 /** Offers the tensors that belong together, where a file has several such groups. */
 function offerGroups(opened) {
     const groups = weightGroups(opened);
-    const text = ([name, [{ shape }]]) => `${name} [${shape.join(", ")}]`;
+    const text = (/** @type {any} */ [name, [{ shape }]]) => `${name} [${shape.join(", ")}]`;
     fill(
         controls.group,
         [...groups].map((group) => el("option", { value: group[0] }, text(group))),
@@ -301,7 +301,7 @@ function isOfWeights(opened) {
 }
 
 /** Says where a file is another one than that of the link, whose name it has. */
-function tellOther(which, { name, digest }) {
+function tellOther(which, /** @type {import("./tensors.js").Opened} */ { name, digest }) {
     const wanted = settings();
     if (name !== wanted[FILE_SETTINGS[which]] || !digest || !wanted.digest) return;
     if (digest !== wanted.digest && missing() === which)

@@ -132,7 +132,7 @@ async function step(progress) {
             replies.set(layer, (await session.decode(row, fields)).attention_weights);
             progress(++done, layers.length);
         }
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         supply.pop();
         await session.truncate(index).catch(() => {}); // the error to be told is the first one
         throw error;
@@ -214,7 +214,7 @@ export function panel(chosen) {
     const guarded = (work) => () => {
         try {
             return work();
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             return showError("live", error);
         }
     };

@@ -14,11 +14,15 @@ export class LocalSource extends Source {
     kind = "weights";
     path = null;
     local = true;
-    leftOut = "";
     lacks = ["attention_scores", "query", "key", "value", "head_output", "concat", "ablation"];
 
     modifiers() {
         return {};
+    }
+
+    /** @returns {Promise<Float32Array>} the weights [queries, keys] of a head */
+    async map(layer, head) {
+        throw new Error("of a kind of source");
     }
 
     /** The mean of the maps of a layer's heads. */

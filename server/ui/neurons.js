@@ -30,7 +30,8 @@ function colorBar(values, scale, name, describe) {
 
 export class NeuronView {
     constructor(host, panel) {
-        Object.assign(this, { host, panel });
+        this.host = host;
+        this.panel = panel;
         this.element = el("div", { class: "neurons", data: { testid: "neurons" } });
     }
 

@@ -207,7 +207,7 @@ function openHead({ layer, head }) {
     const { layer: open } = settings();
     set({ layer, head, ...(open === String(layer) ? {} : { off: "" }) }, { step: true });
     hidePreview();
-    (document.querySelector('[data-testid="map"]') ?? byId("view")).focus();
+    (byId("view").querySelector("canvas") ?? byId("view")).focus(); // its map, where one is there
 }
 
 // ---- Order --------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ function place(order, byLayer) {
             ),
         );
     else fill(parts.grid, gridRow(null, order));
-    if (parts.grid.contains(focusedButton)) focusedButton.focus();
+    if (parts.grid.contains(focusedButton)) /** @type {HTMLElement} */ (focusedButton).focus();
 }
 
 /** Places the thumbnails by the settings.  Those that stand in their places stay: one that is put
@@ -494,7 +494,7 @@ function titles(names) {
 function controls() {
     const { sort, color_by, filter, pool, scale, targets, ablate } = settings(),
         names = titles(available(state.asked).filter((name) => tells(state.source, name))),
-        focus = document.activeElement?.dataset.testid,
+        focus = document.activeElement?.getAttribute("data-testid"),
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
         labelled(title, select(options, value, change, { data: { testid } }));

@@ -55,7 +55,12 @@ export class Picture {
      *     fields: modifiers that are sent with each call
      */
     constructor(source, what) {
-        Object.assign(this, { source, ...what });
+        this.source = source;
+        this.layer = what.layer;
+        this.head = what.head;
+        this.kind = what.kind;
+        this.stage = what.stage;
+        this.fields = what.fields;
         this.spec = computedSpec(source, what.layer);
         this.rows = source.queries;
         this.keys = source.keys;
@@ -139,7 +144,7 @@ export class Picture {
         return this.stats;
     }
 
-    /** Fetches what is painted. @param {[number, number]} pixels rows and columns of the screen */
+    /** Fetches what is painted. @param {number[]} pixels rows and columns of the screen */
     async fetch(pixels, signal) {
         if (this.whole) {
             const { data } = await this.#ask({}, signal);

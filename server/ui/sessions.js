@@ -22,10 +22,14 @@ const state = part("sessions", {
     starts: [""], // `after` of each page up to the one that is shown
     next: null, // `after` of the next page, null at the end
     listed: true, // whether this key may list
-    lookAt: async () => {}, // shows a session in the first tab
+    /** @type {(id: string) => Promise<any>} shows a session in the first tab */
+    lookAt: async () => {},
 });
 
-const pathOf = ({ session_id, owner }, rest = "") =>
+const pathOf = (
+    /** @type {{session_id: string, owner?: string}} */ { session_id, owner },
+    rest = "",
+) =>
     `/sessions/${encodeURIComponent(session_id)}${rest}` +
     (owner !== undefined && rest === "" ? `?owner=${encodeURIComponent(owner)}` : "");
 
@@ -55,7 +59,7 @@ async function readKnown(signal) {
     for (const id of known()) {
         try {
             found.push(await client(signal).get(pathOf({ session_id: id })));
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             if (error.kind !== "not_found") throw error;
             forget(id);
         }
@@ -72,7 +76,7 @@ async function readPage(signal) {
         const page = await client(signal).get(`/sessions?${query}`);
         state.listed = true;
         return page;
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         if (error.code !== "forbidden") throw error;
         state.listed = false;
         return readKnown(signal);

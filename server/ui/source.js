@@ -11,6 +11,8 @@ import { InputError, numbersOf, open, readRows, rowsShape } from "./files.js";
 import { randomRow, randomRows } from "./rows.js";
 import { part, tell, watch } from "./store.js";
 
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+
 const PADDING = ["[PAD]", "<pad>", "<|pad|>"]; // tokens that are never attended
 const CACHE_BYTES = 24e6; // rows that stay in memory, of all supplies
 const MAX_STATE_BYTES = 64e6; // a session whose keys are fetched
@@ -99,11 +101,36 @@ async function cached(owner, name, read) {
 
 const state = part("source", { shown: null, supplies: 0 }); // the one that is looked at
 
-/** Rows for layers. `has(layer, width)` says whether there are some of that width. */
+/** Rows for layers. `has(layer, width)` says whether there are some of that width; `keyOf` names
+ *  those of a layer in memory, `read` reads them. */
 export class Supply {
-    /** @param {{title: string, mark?: string, labels: string[], length: number}} facts */
+    /** @type {string} */
+    title;
+    /** @type {string|null} what is to be known of the rows */
+    mark;
+    /** @type {string[]} */
+    labels;
+    /** @type {number} */
+    length;
+
+    /** @param {{title: string, mark?: string|null, labels: string[], length: number}} facts */
     constructor(facts) {
         Object.assign(this, { id: ++state.supplies, mark: null }, facts);
+    }
+
+    /** @returns {boolean} */
+    has(layer, width) {
+        throw new Error("of a kind of supply");
+    }
+
+    /** @returns {string} */
+    keyOf(layer, width) {
+        throw new Error("of a kind of supply");
+    }
+
+    /** @returns {any} */
+    read(layer, width) {
+        throw new Error("of a kind of supply");
     }
 
     /** @returns {Promise<Tensor>} rows begin to begin + count of those for a layer */
@@ -116,6 +143,11 @@ export class Supply {
 }
 
 class TokenSupply extends Supply {
+    constructor(/** @type {any} */ { seed, ...facts }) {
+        super(facts);
+        this.seed = seed;
+    }
+
     has() {
         return true;
     }
@@ -130,6 +162,12 @@ class TokenSupply extends Supply {
 }
 
 class FileSupply extends Supply {
+    constructor(/** @type {any} */ { file, entryOf, ...facts }) {
+        super(facts);
+        this.file = file;
+        this.entryOf = entryOf;
+    }
+
     has(layer, width) {
         const entry = this.entryOf(layer);
         return entry !== undefined && rowsShape(entry)[1] === width;
@@ -192,7 +230,39 @@ export class Source {
     kind = "rows"; // or "session"
     path = "/attend";
     mark = null;
+    leftOut = ""; // a sentence about layers that are not shown
     lacks = []; // outputs that this source cannot have
+    local = false; // computed in the page
+    /** @type {string|undefined} how heads are combined */
+    way;
+    /** @type {any} entry of GET /models, or what stands for it */
+    model;
+    /** @type {string} */
+    title;
+    /** @type {number[]} */
+    layers;
+    /** @type {string[]} */
+    queryLabels;
+    /** @type {string[]} */
+    keyLabels;
+    /** @type {Supply} */
+    supply;
+    /** @type {Supply|null} rows of keys and values, where these are others */
+    encoder;
+    /** @type {Uint8Array|null} 0 where a key is padding */
+    padding;
+    /** @type {any} as GET /sessions/{id} has it */
+    session;
+    /** @type {boolean} the step is computed and not kept */
+    peek;
+    /** @type {Map<number, number>} tokens of each layer of the session */
+    lengths;
+    /** @type {Map<string, any>} tensors of the session's state */
+    entries;
+    /** @type {object[]|undefined} heads that are told of, of the demonstration model */
+    told;
+    /** @type {object[]|undefined} tokens that it expects */
+    next;
     stats = new Map(); // layer -> {queries, heads}: head_stats as the model has it, once they came
 
     constructor(facts) {
@@ -214,6 +284,11 @@ export class Source {
     /** @returns {object} fields that the settings change in a layer */
     modifiers(layer) {
         return modifiersOf(layer, this.spec(layer));
+    }
+
+    /** @returns {Promise<object>} the fields of a call that say what is attended */
+    async inputs(layer) {
+        throw new Error("of a kind of source");
     }
 
     headName(layer, head) {

@@ -115,7 +115,7 @@ export function errorText(error) {
 /**
  * Shows an error until work of the slot succeeds or the user closes it.
  * @param {string} slot
- * @param {Error} error
+ * @param {Error & {code?: string}} error
  * @param {(again: boolean) => void} [decide] called when the user closes it or wants to try again
  */
 export function showError(slot, error, decide) {

@@ -11,6 +11,10 @@ import { LocalSource } from "./local_source.js";
 import { paddingOf } from "./source.js";
 import { InputError, MAX_TOKENS, fail, numbersOf, shown } from "./tensors.js";
 
+/** @typedef {import("./source.js").Source} Source */
+/** @typedef {import("./tensors.js").Opened} Opened */
+/** @typedef {import("./tensors.js").Entry} Entry */
+
 const MAX_CELLS = 2 ** 26; // of a map: 8,192 x 8,192
 const MAX_NUMBERS = 2 ** 30; // of a file
 const SUM_OFF = 0.01; // rounding to bfloat16 changes the sum of a row by less
@@ -89,7 +93,7 @@ function layersOf(group, file) {
 }
 
 /** Texts of queries and keys: `tokens` are those of the side, or sides, of as many tokens. */
-function labelsOf(opened, labels, [queries, keys]) {
+function labelsOf(opened, labels, /** @type {number[]} */ [queries, keys]) {
     const tokens = labels ?? metadataTokens(opened) ?? [];
     const others = metadataTokens(opened, "encoder_tokens") ?? tokens;
     if (tokens.length > 0 && tokens.length !== queries && tokens.length !== keys)
@@ -102,7 +106,13 @@ function labelsOf(opened, labels, [queries, keys]) {
 }
 
 class WeightsSource extends LocalSource {
-    last = {}; // the map that was read last, {key, map}: a large one is asked for row by row
+    /** @type {{key?: string, map?: any}} that was read last: a large one is asked for row by row */
+    last = {};
+
+    constructor({ places, ...facts }) {
+        super(facts);
+        this.places = places;
+    }
 
     async map(layer, head) {
         const key = `${layer}.${head}`;

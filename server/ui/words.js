@@ -10,7 +10,8 @@ import { elementOf, svg } from "./svg.js";
 
 const LATE_MS = 350; // of a pointer that rests
 
-/** Patterns: what stands in the map, and a weight for query `t` on key `j` of a small one. */
+/** Patterns: what stands in the map, and a weight for query `t` on key `j` of a small one.
+ *  @type {Object<string, [string, (t: number, j: number) => number]>} */
 export const patterns = {
     previous: [
         "most weight lies on the token before the query: a line just below the diagonal",
@@ -201,7 +202,8 @@ function glossary() {
         "ablation",
         "target",
     ];
-    const place = ([where, what]) => el("li", {}, el("code", {}, where), `: ${what}`);
+    const place = (/** @type {string[]} */ [where, what]) =>
+        el("li", {}, el("code", {}, where), `: ${what}`);
     const link = el("a", { href: "openapi.json" }, "openapi.json");
     return dialogOf(
         "words-dialog",
@@ -279,7 +281,7 @@ export function startWords() {
         "pointermove",
         ({ target, pointerType }) => pointerType !== "touch" && point(target, LATE_MS),
     );
-    addEventListener("focusin", ({ target }) =>
+    addEventListener("focusin", (/** @type {any} */ { target }) =>
         target.matches?.(":focus-visible") ? point(target, 0) : hide(),
     );
     addEventListener("focusout", hide);

@@ -1,10 +1,10 @@
 #!/bin/bash
 # page_style.sh: the rules of docs/STYLE.md for the page's scripts, which a machine can check.
 #
-#   tests/tools/page_style.sh [--write] PRETTIER
+#   tests/tools/page_style.sh [--write] PRETTIER [TYPESCRIPT]
 #
-# PRETTIER is where fetch_prettier.sh has put that program.  Every breach is one line; the last line is
-# the summary.  --write formats instead.
+# These are where fetch_prettier.sh and fetch_typescript.sh have put those programs.  Every breach is one
+# line; the last line is the summary.  --write formats instead.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.."
@@ -22,11 +22,15 @@ if [ "$mode" = --write ]; then
     exec node "$prettier" --log-level warn --write "${scripts[@]}" "${sheets[@]}"
 fi
 
+typescript=$2/package/lib/tsc.js
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 {
+    node "$typescript" --version >/dev/null || echo "$typescript does not run"
     { node "$prettier" --list-different "${scripts[@]}" "${sheets[@]}" || true; } |
         sed 's/$/: not as Prettier has it (make format)/'
+    { node "$typescript" -p server/ui/tsconfig.json --pretty false || true; } |
+        sed -nE 's/^([^ (]+)\(([0-9]+),[0-9]+\): error /\1:\2: /p; /^error /p'
     { grep -nE '^(export )?(let|var) ' server/ui/*.js || true; } |
         sed -E 's/^([^:]*:[0-9]+):.*/\1: state of a module that is not in the store (store.js)/'
     awk '
