@@ -29,6 +29,7 @@ const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
 const frames = await ui("drawing.js");
 const { Heatmap } = await ui("heatmap.js");
+const { combined } = await ui("combined.js");
 const { pooled } = await ui("statistics.js");
 const { Difference, productsOf, relativeChange } = await ui("difference.js");
 const { differences } = await ui("controls.js");
@@ -285,6 +286,23 @@ test("the tokens of the lines view lie around the selected one", () => {
     assert.deepEqual(axes.around(5, 40), [0, 40]);
     assert.deepEqual(axes.around(100, 500), [68, 132]);
     assert.deepEqual(axes.around(499, 500), [436, 500]);
+});
+
+test("maps of combined heads still say which layers are not shown", () => {
+    const base = {
+        kind: "rows",
+        title: "rows",
+        model: { resident_layers: [0, 1] },
+        layers: [0],
+        queries: 2,
+        keys: 2,
+        queryLabels: ["a", "b"],
+        keyLabels: ["a", "b"],
+        leftOut: "Not shown: layer 1",
+    };
+    const source = combined(base, "mean");
+    assert.equal(source.leftOut, "Not shown: layer 1");
+    assert.deepEqual([source.way, source.base, source.local], ["mean", base, true]);
 });
 
 // ---- Maps -------------------------------------------------------------------------------------
