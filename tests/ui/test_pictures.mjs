@@ -11,7 +11,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "node:test";
 
-// What address.js reads of a page.
+// What address.js and client.js read of a page.
+globalThis.document = { baseURI: "http://localhost/" };
 globalThis.location = { hash: "", pathname: "/", search: "" };
 globalThis.addEventListener = () => {};
 const visited = []; // [how, address] of each change of settings
