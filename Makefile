@@ -411,11 +411,12 @@ check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and go
 
 # Debian's Python, which is the one that has Debian's numpy.  The whole of it needs npm's registry,
 # for the compiler that judges attn-client.d.mts.
-TSC = $(if $(QUICK),,build/typescript/package/lib/tsc.js)
+TYPESCRIPT = build/typescript/package/lib/tsc.js
+TSC = $(if $(QUICK),,$(TYPESCRIPT))
 check-clients: $(OUT)/attnd | build/deps/clients $(TSC) ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) TSC=$(abspath $(TSC)) /usr/bin/python3 tests/clients/run.py
 
-build/typescript/package/lib/tsc.js: tests/clients/fetch_typescript.sh tests/tools/fetch_npm.sh | build/deps/lint
+$(TYPESCRIPT): tests/clients/fetch_typescript.sh tests/tools/fetch_npm.sh | build/deps/lint
 	@$< build/typescript && touch $@
 
 check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
@@ -541,8 +542,14 @@ bench-weights: $(OUT)/attnd ## start, memory and speed of daemons that share pac
 bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level
 	$(Q)env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(OUT)/kernelcheck --bench
 
-style: | build/deps/check ## formatting, banned functions, lengths of files, functions and lines
+# Prettier and TypeScript, of npm's registry, judge the page's scripts where npm is there.
+PAGE_TOOLS = $(if $(shell command -v npm),build/prettier/package/bin/prettier.cjs $(TYPESCRIPT))
+style: | build/deps/check $(PAGE_TOOLS) ## formatting, banned functions, lengths of files, functions and lines; of the page's scripts where npm is there
 	@tests/tools/style.sh
+	@$(if $(PAGE_TOOLS),tests/tools/page_style.sh build/prettier build/typescript,echo "style: without the page's scripts: no npm")
+
+build/prettier/package/bin/prettier.cjs: tests/tools/fetch_prettier.sh tests/tools/fetch_npm.sh | build/deps/check
+	@$< build/prettier && touch $@
 
 presets: $(OUT)/attnd ## what config/presets/README.md says they cost is what attnd says
 	@tests/tools/presets.sh $(OUT)/attnd
@@ -570,8 +577,9 @@ layers: ## who may include what: the order of the rooms
 	@tests/tools/layers.sh
 	@tests/tools/layers_test.sh
 
-format: | build/deps/check ## apply .clang-format to all sources
+format: | build/deps/check $(PAGE_TOOLS) ## apply .clang-format to all sources, Prettier to the page's scripts where npm is there
 	$(Q)find include lib server tests -name '*.[ch]' -exec clang-format -i {} +
+	$(Q)$(if $(PAGE_TOOLS),tests/tools/page_style.sh --write build/prettier)
 
 # ---- Packages, installing, cleaning ------------------------------------------------------------
 

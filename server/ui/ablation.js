@@ -41,7 +41,9 @@ export async function showChange(host, source, layer, fields) {
     if (share === undefined) return;
     host.dataset.value = share ?? "";
     const alone = fields.head_mask && Object.keys(fields).length === 1;
-    const how = alone ? `Without ${off.length > 1 ? "heads" : "head"} ${off.join(", ")}` : "With this";
+    const how = alone
+        ? `Without ${off.length > 1 ? "heads" : "head"} ${off.join(", ")}`
+        : "With this";
     host.textContent =
         share === null
             ? "The outputs are too large to compare; switch one head off at a time."
@@ -62,13 +64,21 @@ export async function showBefore(host, { source, layer, head, kind, stage, field
     const diverging = kind === "scores";
     const high = Math.max(...values.map(largestOf));
     const scale = scaleOf(kindOfScale, values[0], { diverging, high });
-    fill(host, ["as the model has it", "as it is changed"].map((name, i) => {
-        const canvas = el("canvas", { width: pool[1], height: pool[0], role: "img",
-            "aria-label": `Head ${head} ${name}`, data: { testid: `before-${i}` } });
-        const image = imageOf(values[i], ...pool, scale, mapNamed(colors, diverging));
-        canvas.getContext("2d").putImageData(image, 0, 0);
-        return el("figure", {}, canvas, el("figcaption", {}, name));
-    }));
+    fill(
+        host,
+        ["before", "after"].map((name, i) => {
+            const canvas = el("canvas", {
+                width: pool[1],
+                height: pool[0],
+                role: "img",
+                "aria-label": `Head ${head} ${name}`,
+                data: { testid: `before-${i}` },
+            });
+            const image = imageOf(values[i], ...pool, scale, mapNamed(colors, diverging));
+            canvas.getContext("2d").putImageData(image, 0, 0);
+            return el("figure", {}, canvas, el("figcaption", {}, name));
+        }),
+    );
 }
 
 /** A button, and what it gives: the importance of each head of the layer, as bars with numbers. */

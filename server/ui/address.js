@@ -4,6 +4,7 @@
  * A setting is text under a name.  A setting that is not in the address has its default, and a
  * setting that is given its default leaves the address.  Everything that shows a setting listens.
  */
+import { part, tell, watch } from "./store.js";
 
 const defaults = {
     tab: "attention", // attention, sessions
@@ -48,8 +49,7 @@ const defaults = {
     with_model: "", // model of it, where that is another one
 };
 
-const listeners = new Set();
-let current = read();
+const state = part("address", { settings: read() });
 
 function read() {
     const given = new URLSearchParams(location.hash.slice(1));
@@ -66,8 +66,8 @@ function write(settings) {
     return `${location.pathname}${location.search}#${given}`;
 }
 
-function tell(changed) {
-    if (changed.size > 0) for (const listener of [...listeners]) listener(current, changed);
+function say(changed) {
+    if (changed.size > 0) tell("address", state.settings, changed);
 }
 
 function differing(before, after) {
@@ -76,7 +76,7 @@ function differing(before, after) {
 
 /** @returns {Readonly<Object<string, string>>} all settings */
 export function settings() {
-    return current;
+    return state.settings;
 }
 
 /**
@@ -85,32 +85,34 @@ export function settings() {
  * @param {{step?: boolean}} [how] step: the change is one that Back undoes
  */
 export function set(changes, { step = false } = {}) {
-    const before = current;
-    current = { ...current };
+    const before = state.settings;
+    state.settings = { ...before };
     for (const [name, value] of Object.entries(changes)) {
         if (!(name in defaults)) throw new Error(`no setting ${name}`);
-        current[name] = String(value);
+        state.settings[name] = String(value);
     }
-    const changed = differing(before, current);
+    const changed = differing(before, state.settings);
     if (changed.size === 0) return;
-    history[step ? "pushState" : "replaceState"](null, "", write(current));
-    tell(changed);
+    history[step ? "pushState" : "replaceState"](null, "", write(state.settings));
+    say(changed);
 }
 
 /** Calls listener(settings, Set of the names that changed) after every change. */
 export function listen(listener) {
-    listeners.add(listener);
-    return () => listeners.delete(listener);
+    return watch("address", listener);
 }
 
 /** A list of integers in a setting: "0,3" is [0, 3]; anything that is no integer is left out. */
 export function integers(text) {
-    return text.split(",").filter((part) => /^-?\d+$/.test(part.trim())).map(Number);
+    return text
+        .split(",")
+        .filter((part) => /^-?\d+$/.test(part.trim()))
+        .map(Number);
 }
 
 for (const event of ["popstate", "hashchange"])
     addEventListener(event, () => {
-        const before = current;
-        current = read();
-        tell(differing(before, current));
+        const before = state.settings;
+        state.settings = read();
+        say(differing(before, state.settings));
     });

@@ -12,9 +12,10 @@ import * as overview from "./overview.js";
 import * as sessions from "./sessions.js";
 import { run } from "./status.js";
 import { startWords } from "./words.js";
+import { part } from "./store.js";
 
 const panels = [input, overview, head, sessions, live];
-let started = false; // the panels, once
+const state = part("app", { started: false }); // the panels, once
 
 // ---- Theme ------------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ function startSkip() {
     document.querySelector(".skip").addEventListener("click", (event) => {
         event.preventDefault();
         set({ tab: "attention" });
-        byId("view").focus();
+        byId(byId("view").hidden ? "overview" : "view").focus();
     });
 }
 
@@ -144,7 +145,7 @@ function startKey() {
         if (key === "") return;
         keepKey(key);
         if (given) given(true);
-        else if (!started) start();
+        else if (!state.started) start();
         parts.dialog.close();
     });
     parts.forget.addEventListener("click", () => {
@@ -188,7 +189,7 @@ const keys = [
     ],
 ];
 
-function keyRows([place, ...rows]) {
+function keyRows(/** @type {any[]} */ [place, ...rows]) {
     return [
         el("tr", {}, el("th", { colspan: "2", scope: "colgroup" }, place)),
         rows.map(([key, does]) =>
@@ -205,7 +206,9 @@ function startHelp() {
     );
     const open = () => dialog.open || dialog.showModal();
     addEventListener("keydown", (event) => {
-        const typing = event.target.closest?.("input, textarea, select, dialog");
+        const typing = /** @type {Element} */ (event.target).closest?.(
+            "input, textarea, select, dialog",
+        );
         if (event.key !== "?" || typing || event.ctrlKey || event.metaKey) return;
         event.preventDefault();
         open();
@@ -241,7 +244,7 @@ async function start() {
         return;
     }
     say();
-    started = true;
+    state.started = true;
     sessions.onLook(input.lookAt);
     for (const panel of panels) panel.start();
 }

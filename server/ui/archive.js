@@ -11,8 +11,7 @@ const MAX_MEMBERS = 65536;
 const MAX_EXPANDED = 2 ** 31; // bytes of all deflated members of a file
 const TAIL = 22 + 65535 + 20; // the end's record, a comment, the place of the wide record
 
-const viewOf = async (blob, begin, end) =>
-    new DataView(await blob.slice(begin, end).arrayBuffer());
+const viewOf = async (blob, begin, end) => new DataView(await blob.slice(begin, end).arrayBuffer());
 const wide = (view, at) => Number(view.getBigUint64(at, true));
 const isWide = (count, size, begin) =>
     count === 0xffff || size === 0xffffffff || begin === 0xffffffff;
@@ -71,9 +70,7 @@ async function readDirectory(blob, name) {
         const extra = at + 46 + lengths[0];
         const end = extra + lengths[1] + lengths[2];
         if (end > view.byteLength) fail(name, "is a ZIP file whose directory is damaged");
-        const path = new TextDecoder().decode(
-            new Uint8Array(view.buffer, at + 46, lengths[0]),
-        );
+        const path = new TextDecoder().decode(new Uint8Array(view.buffer, at + 46, lengths[0]));
         if (view.getUint16(at + 8, true) & 1) fail(name, `${path} is encrypted`);
         entries.push({
             path,

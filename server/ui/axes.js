@@ -64,7 +64,8 @@ export function labelPlaces(begin, end, placeSize, spacing, count) {
 
 /**
  * Leaves out labels that touch one before them in the list.
- * @param {Array<{at: number}>} labels at: the middle of each, in pixels
+ * @template {{at: number}} Label
+ * @param {Label[]} labels at: the middle of each, in pixels
  * @param {number} spacing pixels between two middles
  */
 export function apart(labels, spacing) {

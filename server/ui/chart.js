@@ -27,7 +27,9 @@ export class Chart {
      * @param {number} [how.least] that the top of the scale is at least
      */
     constructor({ points, series, text, least = 0 }) {
-        Object.assign(this, { points, text, least });
+        this.points = points;
+        this.text = text;
+        this.least = least;
         this.values = Array.from({ length: series }, () => []);
         this.canvas = el("canvas", { class: "chart", "aria-hidden": "true" });
         new ResizeObserver(() => this.draw()).observe(this.canvas);

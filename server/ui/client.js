@@ -8,6 +8,7 @@
  */
 import { AttnError, Client } from "./attn-client.mjs";
 import { sha256 } from "./formats.js";
+import { part } from "./store.js";
 
 const STORED = "attnd-api-key";
 const TIMEOUT_MS = 600000; // of one call; people cancel earlier
@@ -16,10 +17,14 @@ const TIMEOUT_MS = 600000; // of one call; people cancel earlier
  * page's address, which fetch refuses and no copied command should have. */
 export const base = location.origin + new URL(".", document.baseURI).pathname;
 
-let ask = async () => false;
-let asking = null; // the promise of the dialog that is open
-let dismissed = false; // the user has closed the dialog without a key
-let list = []; // of models
+const state = part("client", {
+    /** @type {(wrong: boolean) => Promise<boolean>} for a key */
+    ask: async () => false,
+    asking: null, // the promise of the dialog that is open
+    dismissed: false, // the user has closed the dialog without a key
+    models: [],
+    carried: 0, // bytes a millisecond, of the last large reply once it had begun
+});
 
 // ---- The API key ------------------------------------------------------------------------------
 
@@ -30,23 +35,23 @@ export function apiKey() {
 
 /** Keeps a key for this tab; "" forgets it. */
 export function keepKey(key) {
-    dismissed = false;
+    state.dismissed = false;
     if (key === "") sessionStorage.removeItem(STORED);
     else sessionStorage.setItem(STORED, key);
 }
 
 /** @param {(wrong: boolean) => Promise<boolean>} asker asks for a key; false: none was given */
 export function onKeyWanted(asker) {
-    ask = asker;
+    state.ask = asker;
 }
 
 /** Whether there is another key now than the one that was refused. */
 async function findsKey(refused) {
     if (apiKey() !== refused) return true;
-    if (dismissed) return false;
-    asking ??= ask(refused !== "").finally(() => (asking = null));
-    dismissed = !(await asking);
-    return !dismissed;
+    if (state.dismissed) return false;
+    state.asking ??= state.ask(refused !== "").finally(() => (state.asking = null));
+    state.dismissed = !(await state.asking);
+    return !state.dismissed;
 }
 
 /** fetch with the key, and once more with another where that one is refused. */
@@ -86,16 +91,20 @@ export function unlessAborted(signal, work) {
     return Promise.race([work, stop]);
 }
 
-let carried = 0; // bytes a millisecond, of the last large reply once it had begun
-
-globalThis.PerformanceObserver && new PerformanceObserver((list) => {
-    for (const { transferSize: size, responseStart, responseEnd } of list.getEntries())
-        if (size >= 1e5) // what a cache gives is not carried
-            carried = size / Math.max(1, responseEnd - responseStart);
-}).observe({ type: "resource" });
+globalThis.PerformanceObserver &&
+    new PerformanceObserver((list) => {
+        for (const {
+            transferSize: size,
+            responseStart,
+            responseEnd,
+        } of /** @type {PerformanceResourceTiming[]} */ (list.getEntries()))
+            if (size >= 1e5)
+                // what a cache gives is not carried
+                state.carried = size / Math.max(1, responseEnd - responseStart);
+    }).observe({ type: "resource" });
 
 /** @returns {number} bytes that the way from the daemon carries in so many milliseconds */
-export const bytesIn = (milliseconds) => carried * milliseconds;
+export const bytesIn = (milliseconds) => state.carried * milliseconds;
 
 // ---- Rows that are sent once ------------------------------------------------------------------
 
@@ -113,12 +122,14 @@ async function keep({ data, shape, datatype = "FP32" }) {
     body.set(new TextEncoder().encode(head));
     body.set(bytes, head.length);
     const input = await sha256(body);
-    const headers = { "Content-Type": "application/octet-stream",
-        "Inference-Header-Content-Length": String(head.length) };
+    const headers = {
+        "Content-Type": "application/octet-stream",
+        "Inference-Header-Content-Length": String(head.length),
+    };
     try {
         await client().request("PUT", `/inputs/${input}`, { body, headers, retryMs: 0 });
         return { input };
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         if (error.retryable) kept.delete(data); // the next call asks anew
         return null;
     }
@@ -147,10 +158,9 @@ async function callNamed(path, fields, signal) {
         for (const [name, , asked] of inputs) sent[name] = (await asked) ?? fields[name];
         try {
             return await client(signal).call(path, sent);
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             if (error.code !== "input_not_found" || tries === 0) throw error;
-            for (const [, data, asked] of inputs)
-                if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
+            for (const [, data, asked] of inputs) if (kept.get(data) === asked) kept.delete(data); // another call may have sent them
         }
     }
 }
@@ -180,7 +190,7 @@ export async function text(path, signal) {
 
 /** @returns {object[]} the models, as GET /models has them; known before any panel starts */
 export function models() {
-    return list;
+    return state.models;
 }
 
 /**
@@ -191,9 +201,9 @@ export function models() {
 export async function readModels(signal, waits) {
     for (;;) {
         try {
-            list = JSON.parse(await text("/models", signal)).models;
-            return list;
-        } catch (error) {
+            state.models = JSON.parse(await text("/models", signal)).models;
+            return state.models;
+        } catch (/** @type {any} */ error) {
             if (error.code !== "loading" || signal.aborted) throw error;
             waits();
             await new Promise((resolve) => setTimeout(resolve, 500));

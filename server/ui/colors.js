@@ -6,6 +6,7 @@
  * number to [0, 1]: sequential for weights, diverging around 0 for scores. Minus infinity is a cell
  * that cannot be attended: no colour at all. The module needs no page: Node can import it.
  */
+import { tickText } from "./dom.js";
 
 const STEPS = 256;
 
@@ -222,7 +223,7 @@ const KINDS = {
             unit: (size) => (size <= floor ? 0 : Math.log(size / floor) / span),
             marks: marks.filter((mark) => mark <= high * (1 + 1e-6)),
             floor,
-            note: `${floor} and less in one colour`,
+            note: `${tickText(floor)} and less in one colour`,
         };
     },
     rank: ({ values }) => {
@@ -231,19 +232,20 @@ const KINDS = {
         return {
             unit: (size) => rankIn(sample, size),
             marks: [0, 0.25, 0.5, 0.75, 1].map(at),
-            note: "by rank: quarters of the cells",
+            note: "marks at each quarter of the cells",
         };
     },
 };
 
 /**
  * A scale of `values`.
- * @param {"linear"|"log"|"rank"} kind
+ * @param {string} kind linear, log, rank
  * @param {ArrayLike<number>} values minus infinity where a cell cannot be attended
  * @param {{diverging?: boolean, high?: number}} [how] high: the end of the scale, instead of the
  *     largest magnitude of values; without it a few cells that are far larger than all others do
  *     not decide the end of a linear sequential scale (`clipped`)
  * @returns {{kind: string, diverging: boolean, high: number, floor?: number, note: string,
+ *     clipped: boolean,
  *     unit: (value: number) => number, ticks: Array<{unit: number, value: number}>}}
  */
 export function scaleOf(kind, values, { diverging = false, high } = {}) {

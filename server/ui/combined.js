@@ -9,6 +9,8 @@
 import { LocalSource } from "./local_source.js";
 import { InputError } from "./tensors.js";
 
+/** @typedef {import("./source.js").Source} Source */
+
 const MAX_CELLS = 2 ** 26; // of the maps of all layers
 const MAX_ROLLOUT = 1024; // tokens: a product takes the cube of them
 
@@ -16,8 +18,14 @@ const MAX_ROLLOUT = 1024; // tokens: a product takes the cube of them
 export const ways = {
     "": { title: "each head" },
     mean: { title: "mean of heads", name: (layer) => `Layer ${layer}, mean of heads` },
-    layers: { title: "mean of heads and layers", name: (layer) => `Mean of heads, layers up to ${layer}` },
-    rollout: { title: "attention rollout", name: (layer) => `Attention rollout up to layer ${layer}` },
+    layers: {
+        title: "mean of heads and layers",
+        name: (layer) => `Mean of heads, layers up to ${layer}`,
+    },
+    rollout: {
+        title: "attention rollout",
+        name: (layer) => `Attention rollout up to layer ${layer}`,
+    },
 };
 
 /** @returns {Float32Array} 0.5 A + 0.5 I times `before`, each row of the first divided by its sum */
@@ -40,6 +48,11 @@ export function rolledOut(weights, before, count) {
 
 class CombinedSource extends LocalSource {
     maps = new Map(); // layer -> promise of its map
+
+    constructor({ base, ...facts }) {
+        super(facts);
+        this.base = base;
+    }
 
     headName(layer) {
         return ways[this.way].name(layer);
@@ -102,15 +115,19 @@ export function combined(base, way) {
     if (!Object.hasOwn(ways, way) || way === "" || !canCombine(base)) return base;
     const { queries, keys, layers, title, model } = base;
     if (layers.length * queries * keys > MAX_CELLS)
-        throw new InputError(`${title}: maps of ${layers.length} layers of ${queries} × ${keys} ` +
-            `are above ${MAX_CELLS} cells; name fewer layers`);
+        throw new InputError(
+            `${title}: maps of ${layers.length} layers of ${queries} × ${keys} ` +
+                `are above ${MAX_CELLS} cells; name fewer layers`,
+        );
     if (way === "rollout" && (queries !== keys || base.encoder))
         throw new InputError("attention rollout needs as many keys as queries: self-attention");
     if (way === "rollout" && keys > MAX_ROLLOUT)
         throw new InputError(`attention rollout is made of ${MAX_ROLLOUT} tokens at most`);
     const all = model.resident_layers.length;
-    const part = way === "mean" || layers.length === all ? null
-        : `made of ${layers.length} of ${all} layers: those that are shown`;
+    const part =
+        way === "mean" || layers.length === all
+            ? null
+            : `made of ${layers.length} of ${all} layers: those that are shown`;
     const { queryLabels, keyLabels, padding, leftOut } = base;
     return new CombinedSource({
         way,

@@ -19,6 +19,8 @@ import { captureSupply, rowsSource, takesRows, tensorSupply, tokenSupply } from 
 import { run, showError } from "./status.js";
 import { groupNamed, weightsSource } from "./weights.js";
 
+/** @typedef {import("./source.js").Source} Source */
+
 /** @returns {Promise<import("./source.js").Source>} `model` over the rows of a file */
 async function sourceOfFile(model, layers, file) {
     const opened = await open(file, file.name);
@@ -40,7 +42,11 @@ function weightsOfFile(file) {
 
 export class CompareView {
     constructor(host, panel) {
-        Object.assign(this, { host, panel, other: null, maps: [], pictures: [] });
+        this.host = host;
+        this.panel = panel;
+        this.other = null;
+        this.maps = [];
+        this.pictures = [];
         this.made = {}; // the source of another model: {base, name, source}
         this.paired = {}; // the other source, its heads combined as those of the first
         this.model = el("select", {
@@ -131,7 +137,7 @@ export class CompareView {
             if (!made) return;
             this.other = made;
             await this.show();
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             showError("compare", error);
         }
     }
@@ -209,7 +215,10 @@ export class CompareView {
     same(source) {
         const { layer, head } = this.panel.what;
         const nearest = source.layers.includes(layer) ? layer : source.layers.at(-1);
-        return { layer: nearest, head: Math.min(head, source.spec(nearest).num_attention_heads - 1) };
+        return {
+            layer: nearest,
+            head: Math.min(head, source.spec(nearest).num_attention_heads - 1),
+        };
     }
 
     /** The next head of the layer; of the next layer, where it has one. */
@@ -217,7 +226,10 @@ export class CompareView {
         const { layer, head, source } = this.panel.what;
         const heads = source.spec(layer).num_attention_heads;
         if (heads > 1) return { layer, head: (head + 1) % heads };
-        return { layer: source.layers[(source.layers.indexOf(layer) + 1) % source.layers.length], head };
+        return {
+            layer: source.layers[(source.layers.indexOf(layer) + 1) % source.layers.length],
+            head,
+        };
     }
 
     /** Offers the models, or the files, that the second map may be of, and their heads. */
@@ -228,7 +240,10 @@ export class CompareView {
         const options = base.local
             ? [base, other].filter(Boolean).map(({ title }) => [title, title === other?.title])
             : this.fitting().map(({ name }) => [name, name === chosen]);
-        fill(this.model, options.map(([value, selected]) => el("option", { value, selected }, value)));
+        fill(
+            this.model,
+            options.map(([value, selected]) => el("option", { value, selected }, value)),
+        );
         this.model.closest("label").hidden = options.length < 2;
         this.text.closest("label").hidden = Boolean(base.local);
         const itself = { value: "model", selected: second.asModel };
@@ -244,7 +259,10 @@ export class CompareView {
                             "option",
                             {
                                 value: `${layer},${head}`,
-                                selected: !second.asModel && layer === second.layer && head === second.head,
+                                selected:
+                                    !second.asModel &&
+                                    layer === second.layer &&
+                                    head === second.head,
                             },
                             source.headName(layer, head).toLowerCase(),
                         ),
@@ -265,7 +283,7 @@ export class CompareView {
         let second;
         try {
             second = this.second();
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             set({ with_model: "" }); // which shows the model's own heads again
             showError("compare", error);
             return;

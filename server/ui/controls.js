@@ -31,7 +31,7 @@ function viewButtons() {
         ),
     );
     const group = el("div", { class: "segments", role: "group", "aria-label": "View" }, buttons);
-    const show = ({ view }) =>
+    const show = (/** @type {any} */ { view }) =>
         buttons.forEach((button, i) =>
             button.setAttribute("aria-pressed", String(Object.keys(VIEWS)[i] === view)),
         );
@@ -100,11 +100,7 @@ export function pictureControls(map, note) {
         const now = settings();
         const diverging = now.kind === "scores" && !isLocal;
         views.show(now);
-        for (const [control, name] of [
-            [kind, "kind"],
-            [stage, "stage"],
-            [scale, "scale"],
-        ])
+        for (const [name, control] of Object.entries({ kind, stage, scale }))
             control.value = now[name];
         kind.disabled = isLocal;
         if (isLocal) kind.value = "weights";
@@ -249,7 +245,7 @@ function headBoxes(shown) {
 /**
  * The controls that change the layer: the open head's own stands first, the rest is folded.
  * @param {{button: HTMLElement, host: HTMLElement}} importance of each head, at the end
- * @returns {{element: HTMLElement, modified: HTMLElement, change: HTMLElement,
+ * @returns {{element: HTMLElement, modified: HTMLElement, change: HTMLElement, before: HTMLElement,
  *     show: (spec: object, keys: number, head: number) => void}}
  */
 export function layerControls(importance) {
@@ -265,18 +261,27 @@ export function layerControls(importance) {
             set({ softcap: value === (shown.spec.softcap ?? 0) ? "" : value });
         },
     );
-    const box = (testid, onchange) =>
-        el("input", { type: "checkbox", data: { testid }, onchange });
+    const box = (testid, onchange) => el("input", { type: "checkbox", data: { testid }, onchange });
     const causal = box("causal", () =>
-        set({ causal: causal.checked === shown.spec.is_causal ? "" : Number(causal.checked) }));
+        set({ causal: causal.checked === shown.spec.is_causal ? "" : Number(causal.checked) }),
+    );
     const own = box("off-this", () => switchOff(shown.head, own.checked));
     const name = el("span");
     const modified = el("span", { class: "mark", data: { testid: "modified" } });
-    const change = el("p", { class: "change-text", data: { testid: "change" }, "aria-live": "polite" });
+    const change = el("p", {
+        class: "change-text",
+        data: { testid: "change" },
+        "aria-live": "polite",
+    });
     const button = (testid, text, changes) =>
         el("button", { type: "button", data: { testid }, onclick: () => set(changes) }, text);
-    const reset = button("reset", "As the model has it",
-        { off: "", window: "", softcap: "", causal: "", with: "" });
+    const reset = button("reset", "As the model has it", {
+        off: "",
+        window: "",
+        softcap: "",
+        causal: "",
+        with: "",
+    });
     const compare = button("before-compare", "Compare both", { view: "compare", with: "model" });
     const before = el("div", { class: "before" });
     const both = el("div", { class: "toolbar" }, compare, reset);
@@ -330,16 +335,32 @@ const STATISTICS = {
 
 /** @returns {HTMLElement} the statistics of a head of a source as a small table */
 export function statisticsTable(stats, caption, source) {
-    const names = Object.keys(STATISTICS).filter((name) =>
-        stats?.[name] !== undefined && tells(source, name));
-    const textOf = (value, name) =>
-        typeof value === "number" ? numberText(value) : String(value);
-    const row = (name) => el("tr", {}, el("th", { scope: "row" }, term(name, STATISTICS[name])),
-        el("td", name === "pattern" ? { data: { pattern: stats.pattern, term: "pattern" } } : {},
-            textOf(stats[name], name)));
-    return el("table", { class: "statistics", data: { testid: "statistics" } },
-        el("caption", {}, el("span", {}, `${caption}, `), term("rows", `means over ${stats.rows} queries`)),
-        el("tbody", {}, names.map(row)));
+    const names = Object.keys(STATISTICS).filter(
+        (name) => stats?.[name] !== undefined && tells(source, name),
+    );
+    const textOf = (value, name) => (typeof value === "number" ? numberText(value) : String(value));
+    const row = (name) =>
+        el(
+            "tr",
+            {},
+            el("th", { scope: "row" }, term(name, STATISTICS[name])),
+            el(
+                "td",
+                name === "pattern" ? { data: { pattern: stats.pattern, term: "pattern" } } : {},
+                textOf(stats[name], name),
+            ),
+        );
+    return el(
+        "table",
+        { class: "statistics", data: { testid: "statistics" } },
+        el(
+            "caption",
+            {},
+            el("span", {}, `${caption}, `),
+            term("rows", `means over ${stats.rows} queries`),
+        ),
+        el("tbody", {}, names.map(row)),
+    );
 }
 
 /** Calls show() after every change of a setting. */

@@ -12,6 +12,9 @@ import { dialogOf } from "./dialog.js";
 import { el } from "./dom.js";
 import { InputError, numbersOf } from "./files.js";
 import * as sources from "./source.js";
+import { part } from "./store.js";
+
+/** @typedef {import("./source.js").Source} Source */
 
 const NAME = "demo";
 export const LONGEST = 600; // characters of a sentence
@@ -22,11 +25,15 @@ export const FINGERPRINTS = `
     fbefb79c6e7e0fe9 fd80a18fb4dfa35b 1545436c93dcc3ee c55d040950053920
     47b083f76ae23aa4 8b24649e538c2dff 837dff085278c35c 5af601f120a112fb
     1a00eb82ab8acf36 6d474601633b1db4 a6cf19955a20e1a0 6c4668e9ede773b9
-    ea998717d14d72bd 75d074d3efef49f9 a4ec92264b7f5fcf 5c3a451634d5c8ff`.trim().split(/\s+/);
+    ea998717d14d72bd 75d074d3efef49f9 a4ec92264b7f5fcf 5c3a451634d5c8ff`
+    .trim()
+    .split(/\s+/);
 
 /** @returns {object|undefined} the model demo, unless another one has that name */
 export function servedDemo() {
-    return models().find(({ name, fingerprint }) => name === NAME && FINGERPRINTS.includes(fingerprint));
+    return models().find(
+        ({ name, fingerprint }) => name === NAME && FINGERPRINTS.includes(fingerprint),
+    );
 }
 
 /** Where a script may be taken from is a matter of the page's policy: this one, and no other. */
@@ -40,7 +47,9 @@ class Demo {
     #turn = 0;
 
     constructor(facts, blob, tokenizer) {
-        Object.assign(this, facts); // about, examples, heads
+        this.about = facts.about;
+        this.examples = facts.examples;
+        this.heads = facts.heads;
         this.files = { blob, tokenizer };
     }
 
@@ -85,6 +94,11 @@ class Demo {
 
 /** Rows that each layer took of the sentence. */
 class SentenceSupply extends sources.Supply {
+    constructor(/** @type {any} */ { taken, ...facts }) {
+        super(facts);
+        this.taken = taken;
+    }
+
     has(layer, width) {
         return this.taken[layer]?.length === this.length * width;
     }
@@ -98,7 +112,7 @@ class SentenceSupply extends sources.Supply {
     }
 }
 
-let found; // promise of the Demo
+const state = part("demo", { found: undefined }); // promise of the Demo
 
 async function readFiles() {
     const get = async (name) => {
@@ -108,7 +122,8 @@ async function readFiles() {
         return reply;
     };
     const [facts, tokenizer, weights] = await Promise.all(
-        ["demo.json", "demo_tokenizer.json", "demo.safetensors"].map(get));
+        ["demo.json", "demo_tokenizer.json", "demo.safetensors"].map(get),
+    );
     return new Demo(await facts.json(), await weights.blob(), await tokenizer.json());
 }
 
@@ -116,30 +131,35 @@ async function readFiles() {
  *     come are asked for anew the next time */
 export async function demo() {
     if (!servedDemo()) return null;
-    found ??= readFiles().catch((error) => {
-        found = undefined;
+    state.found ??= readFiles().catch((error) => {
+        state.found = undefined;
         throw error;
     });
-    return found;
+    return state.found;
 }
 
 /** @returns {Promise<Source>} the model's layers over its own rows of a sentence; `next`: the tokens
  *     that it expects, the likeliest first */
 export async function sentenceSource(text, signal) {
     const shown = await demo();
-    if (!shown) throw new InputError("This attnd does not serve the model demo, which reads sentences");
+    if (!shown)
+        throw new InputError("This attnd does not serve the model demo, which reads sentences");
     if (text.length > LONGEST) throw new InputError(`a sentence has ${LONGEST} characters at most`);
     const { labels, taken, next } = await shown.run(text, signal);
     const trimmed = labels.map((label) => label.trim() || label);
-    const supply = new SentenceSupply({ title: `“${fitted(text, 48, (part) => part.length)}”`, labels: trimmed, length: labels.length,
-        taken });
+    const supply = new SentenceSupply({
+        title: `“${fitted(text, 48, (part) => part.length)}”`,
+        labels: trimmed,
+        length: labels.length,
+        taken,
+    });
     const source = sources.rowsSource(servedDemo(), supply);
     return Object.assign(source, { next, told: shown.heads });
 }
 
 // ---- What is said of a head ---------------------------------------------------------------------
 
-const share = (weight) => `${Math.round(100 * weight)} %`;
+const share = (weight) => `${Math.round(100 * weight)}\u00a0%`; // stays on one line
 
 /**
  * The sentence about one cell, which the map rings.
@@ -149,13 +169,19 @@ export function cellSentence(picture, { row, column }) {
     const weight = picture.valueAt(row, column);
     const [likeliest] = picture.source.next;
     const label = (at) => `“${picture.columnLabel(at)}”`;
-    const before = column > 0 && picture.columnLabel(column - 1) === picture.rowLabel(row)
-        && column - 1 !== row;
+    const before =
+        column > 0 &&
+        picture.columnLabel(column - 1) === picture.rowLabel(row) &&
+        column - 1 !== row;
     const why = before ? `, which followed ${label(column - 1)} the last time` : "";
-    const then = row === picture.rows - 1 && likeliest?.text.trim() === picture.columnLabel(column)
-        ? `; the model expects it next (${share(likeliest.probability)})` : "";
-    return `In the ringed cell “${picture.rowLabel(row)}” (row ${row}) gives ${share(weight)} of its ` +
-        `weight to ${label(column)} (column ${column})${why}${then}.`;
+    const then =
+        row === picture.rows - 1 && likeliest?.text.trim() === picture.columnLabel(column)
+            ? `; the model expects it next (${share(likeliest.probability)})`
+            : "";
+    return (
+        `In the ringed cell “${picture.rowLabel(row)}” (row ${row}) gives ${share(weight)} of its ` +
+        `weight to ${label(column)} (column ${column})${why}${then}.`
+    );
 }
 
 /** @returns {{row: number, column: number}} the cell that shows best what a head does */
@@ -180,29 +206,50 @@ export function tellingCell(picture, targets) {
 /** What to do to see one's own model: a command, ready to be copied. */
 export function ownModelDialog() {
     const port = location.port || (location.protocol === "https:" ? 443 : 80);
-    const line = `examples/capture.py --model DIRECTORY --url ${base.slice(0, -1)} ` +
+    const line =
+        `examples/capture.py --model DIRECTORY --url ${base.slice(0, -1)} ` +
         `"A sentence of yours." -o capture.safetensors`;
     const start = `attnd --model NAME=DIRECTORY --port ${port}`;
     const view = `examples/capture.py --model DIRECTORY "A sentence of yours." --view --port ${
-        Number(port) + 1}`;
+        Number(port) + 1
+    }`;
     const code = (text, testid) => {
         const note = el("span", { class: "muted", role: "status" });
         const copy = async () => {
             await navigator.clipboard.writeText(text).catch(() => {});
             note.textContent = "Copied.";
         };
-        return el("div", { class: "command" }, el("code", { data: { testid } }, text),
-            el("button", { type: "button", onclick: copy, data: { testid: `${testid}-copy` } }, "Copy"),
-            note);
+        return el(
+            "div",
+            { class: "command" },
+            el("code", { data: { testid } }, text),
+            el(
+                "button",
+                { type: "button", onclick: copy, data: { testid: `${testid}-copy` } },
+                "Copy",
+            ),
+            note,
+        );
     };
-    const dialog = dialogOf("own-model", "Your own model",
-        el("p", {}, "A directory as Hugging Face has it. One command starts an attnd of its own with " +
-            "the model, runs all of it but attention over your sentence, and opens this page on it:"),
+    const dialog = dialogOf(
+        "own-model",
+        "Your own model",
+        el(
+            "p",
+            {},
+            "A directory as Hugging Face has it. One command starts an attnd of its own with " +
+                "the model, runs all of it but attention over your sentence, and opens this page on it:",
+        ),
         code(view, "command-view"),
-        el("p", {}, "Or serve the model here, capture its rows into a file, and choose that under " +
-            "Change, Capture:"),
+        el(
+            "p",
+            {},
+            "Or serve the model here, capture its rows into a file, and choose that under " +
+                "Change, Capture:",
+        ),
         code(start, "command-start"),
-        code(line, "command-capture"));
+        code(line, "command-capture"),
+    );
     dialog.addEventListener("close", () => dialog.remove());
     dialog.showModal();
 }
@@ -212,9 +259,16 @@ export function ownModelDialog() {
 /** @returns {HTMLElement} what the model expects next */
 export function expected(next) {
     const told = next.filter(({ probability }) => probability >= 0.005); // 1 % and more, as shown
-    const chance = ({ text, probability }, i) => [i > 0 ? ", " : null, el("b", {}, shownText(text.trim() || text)),
-        ` ${share(probability)}`];
-    return el("span", { class: "expected", data: { testid: "next" } }, "expected next: ", told.map(chance));
+    const chance = ({ text, probability }, i) => [
+        i > 0 ? ", " : null,
+        el("span", {}, el("b", {}, shownText(text.trim() || text)), ` ${share(probability)}`),
+    ];
+    return el(
+        "span",
+        { class: "expected", data: { testid: "next" } },
+        "expected next: ",
+        told.map(chance),
+    );
 }
 
 /** @returns {string} the example after the one that is shown */

@@ -56,7 +56,9 @@ class Model {
         this.tensors = tensors;
         this.width = tensors.get("model.norm.weight").length;
         this.vocabulary = this._of("embed_tokens").length / this.width;
-        this.layers = [...tensors.keys()].filter((name) => name.endsWith("gate_proj.weight")).length;
+        this.layers = [...tensors.keys()].filter((name) =>
+            name.endsWith("gate_proj.weight"),
+        ).length;
     }
 
     _of(name) {

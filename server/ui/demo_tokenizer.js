@@ -41,7 +41,9 @@ export function tokenizerOf({ model, added_tokens: [begin] }) {
     const tokens = (piece) => {
         const spelt = Array.from(new TextEncoder().encode(piece), (byte) => letters[byte]);
         const whole = ids.get(spelt.join(""));
-        return whole === undefined ? merged(spelt, ranks).map((symbol) => ids.get(symbol)) : [whole];
+        return whole === undefined
+            ? merged(spelt, ranks).map((symbol) => ids.get(symbol))
+            : [whole];
     };
     return {
         begin: begin.id,

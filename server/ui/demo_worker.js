@@ -10,8 +10,10 @@ import { tokenizerOf } from "./demo_tokenizer.js";
 
 const LIKELIEST = 5;
 
-let made = null; // promise of {model, tokenizer}
-let latest = { turn: -1 }; // {turn, answer}: the text under way
+const state = {
+    made: null, // promise of {model, tokenizer}
+    latest: { turn: -1 }, // {turn, answer}: the text under way
+};
 
 async function make({ blob, tokenizer }) {
     return { model: await modelOf(blob), tokenizer: tokenizerOf(tokenizer) };
@@ -20,28 +22,30 @@ async function make({ blob, tokenizer }) {
 /** What attnd gives for the rows of a layer; never, where another text has come meanwhile. */
 function attention(work, layer, rows) {
     return new Promise((resolve) => {
-        if (latest !== work) return;
+        if (state.latest !== work) return;
         work.answer = resolve;
         postMessage({ turn: work.turn, layer, rows });
     });
 }
 
 async function read(work, text) {
-    const { model, tokenizer } = await made;
+    const { model, tokenizer } = await state.made;
     const ids = tokenizer.encode(text).slice(0, MAX_TOKENS);
     const { rows, taken } = await model.run(ids, (input, layer) => attention(work, layer, input));
-    const next = likeliest(model.logits(rows, ids.length - 1), LIKELIEST)
-        .map(({ id, probability }) => ({ text: tokenizer.label(id), probability }));
+    const next = likeliest(model.logits(rows, ids.length - 1), LIKELIEST).map(
+        ({ id, probability }) => ({ text: tokenizer.label(id), probability }),
+    );
     postMessage({ turn: work.turn, labels: ids.map(tokenizer.label), taken, next });
 }
 
 onmessage = async ({ data }) => {
-    if (data.blob) made = make(data);
+    if (data.blob) state.made = make(data);
     else if (data.output) {
-        if (data.turn === latest.turn) latest.answer(data.output);
+        if (data.turn === state.latest.turn) state.latest.answer(data.output);
     } else {
-        const work = (latest = { turn: data.turn, answer: null });
+        const work = (state.latest = { turn: data.turn, answer: null });
         read(work, data.text).catch((error) =>
-            postMessage({ turn: work.turn, error: error.message }));
+            postMessage({ turn: work.turn, error: error.message }),
+        );
     }
 };

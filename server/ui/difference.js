@@ -9,7 +9,10 @@ import { columnOf } from "./picture.js";
 /** The difference of two pictures, first less second, in the form of a Picture. */
 export class Difference {
     constructor(first, second) {
-        Object.assign(this, { first, second, kind: "scores", stage: "difference" });
+        this.first = first;
+        this.second = second;
+        this.kind = "scores";
+        this.stage = "difference";
         this.rows = Math.min(first.rows, second.rows);
         this.keys = Math.min(first.keys, second.keys);
         const [most, keys] = [Math.min(first.columns, second.columns), this.keys];

@@ -6,7 +6,7 @@
  */
 
 /** The children of an element out of lists of lists, in which null and undefined are left out. */
-function nodesOf(children) {
+function nodesOf(/** @type {any[]} */ children) {
     return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
 }
 
@@ -15,10 +15,11 @@ function nodesOf(children) {
  * A property whose name begins with `on` is an event listener, `data` an object of data-* values;
  * all others are attributes, where false, null and undefined leave the attribute out and true makes
  * it empty.
- * @param {string} tag
- * @param {Object<string, any>} [properties]
- * @param {...(Node|string|number|null|undefined|Array)} children
- * @returns {HTMLElement}
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>|null} [properties]
+ * @param {...any} children nodes, texts, numbers, null, and lists of these
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function el(tag, properties = {}, ...children) {
     const element = document.createElement(tag);
@@ -72,6 +73,17 @@ export function numberText(value, digits = 4) {
     return text.replaceAll("-", "−");
 }
 
+/** @returns {string} a tick's number, short */
+export function tickText(value) {
+    if (value === 0) return "0";
+    const size = Math.abs(value);
+    const text =
+        size < 1e-3 || size >= 1e5
+            ? Number(value.toPrecision(2)).toExponential().replace("e+", "e")
+            : String(Number(value.toPrecision(3)));
+    return text.replaceAll("-", "−");
+}
+
 /** A number with as many of three digits as `room` has place for; null where it has for none. */
 export function fittedNumber(value, room, measure) {
     const texts = [3, 2, 1].map((digits) => numberText(value, digits));
@@ -90,11 +102,12 @@ export function bytesText(bytes) {
 export function perFrame(work) {
     let waiting = null;
     return (...args) => {
-        if (waiting === null) requestAnimationFrame(() => {
-            const latest = waiting;
-            waiting = null;
-            work(...latest);
-        });
+        if (waiting === null)
+            requestAnimationFrame(() => {
+                const latest = waiting;
+                waiting = null;
+                work(...latest);
+            });
         waiting = args;
     };
 }
@@ -114,4 +127,32 @@ export function download(name, data, type) {
     const link = el("a", { href: url, download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+/** Puts a box beside an element where it lies over `map` (or null) least. */
+export function putBeside(box, element, map) {
+    const { width, height } = box.getBoundingClientRect();
+    const place = element.getBoundingClientRect();
+    const kept = map?.getBoundingClientRect();
+    const within = (at, size, most) => Math.max(4, Math.min(at, most - size - 4));
+    const overlap = (/** @type {number[]} */ [left, top]) => {
+        const share = (from, size, begin, end) =>
+            Math.max(0, Math.min(from + size, end) - Math.max(from, begin));
+        const over = (other) =>
+            share(left, width, other.left, other.right) *
+            share(top, height, other.top, other.bottom);
+        return (kept ? over(kept) : 0) + 4 * over(place);
+    };
+    const places = [
+        [place.right + 8, place.top],
+        [place.left - 8 - width, place.top],
+        [place.left, place.bottom + 8],
+        [place.left, place.top - 8 - height],
+        [place.right - width, place.bottom + 8],
+        [place.right - width, place.top - 8 - height],
+    ];
+    const [left, top] = places
+        .map(([x, y]) => [within(x, width, innerWidth), within(y, height, innerHeight)])
+        .reduce((best, one) => (overlap(one) < overlap(best) ? one : best));
+    Object.assign(box.style, { left: `${left}px`, top: `${top}px` });
 }

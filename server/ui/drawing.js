@@ -128,7 +128,10 @@ function drawUnattended(map, context, inks) {
     const { first, end } = picture.spans;
     context.beginPath();
     for (let row = Math.floor(area.row0); row < Math.min(picture.rows, area.row1); row++)
-        for (const [from, to] of [[0, first[row]], [end[row], picture.keys]])
+        for (const [from, to] of [
+            [0, first[row]],
+            [end[row], picture.keys],
+        ])
             if (to > from)
                 context.rect(map.xOf(from), map.yOf(row), (to - from) * cell.width, cell.height);
     picture.padding?.forEach((real, column) => {
@@ -154,7 +157,8 @@ export function drawNumbers(map, context) {
             const text = fittedNumber(value, cell.width - 4, measure);
             if (text === null) continue;
             context.fillStyle = inkOn(rgbOf(colors, scale.unit(value)));
-            context.globalAlpha = scale.kind === "linear" && Math.abs(value) < LEAST * scale.high ? 0.4 : 1;
+            context.globalAlpha =
+                scale.kind === "linear" && Math.abs(value) < LEAST * scale.high ? 0.4 : 1;
             context.fillText(text, map.xOf(j + 0.5), map.yOf(row + 0.5));
         }
     context.globalAlpha = 1;

@@ -101,8 +101,10 @@ function captionOf({ picture, looks, parts: { layer } }) {
     const { queryLabels, keyLabels } = picture.source;
     const texts = [...new Set([tokens(queryLabels), tokens(keyLabels)])];
     const colours = `Colours: ${scale.kind} to ${numberText(scale.high, 3)}${note}.`;
-    return [`${pattern}${colours}${hidden}${changed}`,
-        ...texts.map((text) => (text.trim() ? `Tokens: ${text}` : ""))].join("\n");
+    return [
+        `${pattern}${colours}${hidden}${changed}`,
+        ...texts.map((text) => (text.trim() ? `Tokens: ${text}` : "")),
+    ].join("\n");
 }
 
 // ---- Pictures ---------------------------------------------------------------------------------
@@ -145,8 +147,9 @@ async function pngOf(panel) {
     const measured = document.createElement("canvas").getContext("2d");
     measured.font = FONT;
     const measure = (text) => measured.measureText(text).width;
-    const lines = [titleOf(panel), ...captionOf(panel).split("\n")]
-        .flatMap((text) => (text === "" ? [] : wrapped(text, width, measure)));
+    const lines = [titleOf(panel), ...captionOf(panel).split("\n")].flatMap((text) =>
+        text === "" ? [] : wrapped(text, width, measure),
+    );
     const { canvas, context } = mapCanvas(map, 48 + 16 * lines.length, 2);
     const ink = inkOf("--text", "#000000");
     context.font = FONT;
@@ -167,7 +170,7 @@ export async function pngOfSvg(text) {
     await image.decode();
     URL.revokeObjectURL(url);
     const canvas = document.createElement("canvas");
-    const [, width, height] = /viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(text);
+    const [width, height] = /viewBox="0 0 ([\d.]+) ([\d.]+)"/.exec(text).slice(1).map(Number);
     const ratio = Math.min(2, MOST_SIDE / Math.max(width, height));
     canvas.width = Math.round(ratio * width);
     canvas.height = Math.round(ratio * height);
@@ -220,8 +223,15 @@ async function svgOf(panel, data) {
         return `${textOf(tree)}\n`;
     }
     const area = wholeArea(map);
-    const shown = { picture, area, ...looks, title: titleOf(panel), caption: captionOf(panel),
-        paper: settings().paper, data };
+    const shown = {
+        picture,
+        area,
+        ...looks,
+        title: titleOf(panel),
+        caption: captionOf(panel),
+        paper: settings().paper,
+        data,
+    };
     if (Math.max(...sizeOf(area)) <= MOST_CELLS) return mapSvg(shown);
     const level = map.bitmaps.at(1e9, 1e9); // the finest
     const [rows, columns] = sizeOf(area);
@@ -230,9 +240,10 @@ async function svgOf(panel, data) {
     const perRow = level.rows / picture.rows;
     canvas.width = Math.max(1, Math.round(columns * perColumn));
     canvas.height = Math.max(1, Math.round(rows * perRow));
-    const at = [area.column0 * perColumn, area.row0 * perRow];
-    const part = [...at, columns * perColumn, rows * perRow];
-    canvas.getContext("2d").drawImage(level.bitmap, ...part, 0, 0, canvas.width, canvas.height);
+    const [x, y] = [area.column0 * perColumn, area.row0 * perRow];
+    const [across, down] = [columns * perColumn, rows * perRow];
+    const context = canvas.getContext("2d");
+    context.drawImage(level.bitmap, x, y, across, down, 0, 0, canvas.width, canvas.height);
     return mapSvg(shown, canvas.toDataURL("image/png"));
 }
 
@@ -253,7 +264,9 @@ async function requestOf({ what, picture }) {
 /** What a copied address is, and what it does not carry. */
 function linkText() {
     const now = settings();
-    const files = ["capture_file", "rows_file", "encoder_file", "weights_file"].map((name) => now[name]);
+    const files = ["capture_file", "rows_file", "encoder_file", "weights_file"].map(
+        (name) => now[name],
+    );
     const missing = files.filter((name) => name !== "").join(" and ");
     return missing ? `the address; whoever opens it chooses ${missing} there` : "the address";
 }
@@ -299,6 +312,7 @@ async function csvText(panel) {
 
 // ---- The bar ----------------------------------------------------------------------------------
 
+/** @type {Object<string, [string, Function]>} text and action of each button */
 const ACTIONS = {
     png: ["PNG", async (panel) => download(nameOf(panel, "png"), await pngOf(panel), "image/png")],
     svg: [
@@ -322,16 +336,16 @@ const ACTIONS = {
         },
     ],
     curl: ["curl", (panel, bar) => offerRequest(bar, panel, curlOf, "a curl command")],
-    python: [
-        "Python",
-        (panel, bar) => offerRequest(bar, panel, pythonOf, "a Python program"),
+    python: ["Python", (panel, bar) => offerRequest(bar, panel, pythonOf, "a Python program")],
+    bundle: [
+        "figure with its data",
+        async (panel, bar) => {
+            const numbers = await csvText(panel);
+            if (!numbers) return;
+            const file = await svgOf(panel, `${location.href}\n\n${numbers}`);
+            await offer(bar, file, "an SVG file that carries its numbers as CSV, and the address");
+        },
     ],
-    bundle: ["figure with its data", async (panel, bar) => {
-        const numbers = await csvText(panel);
-        if (!numbers) return;
-        const file = await svgOf(panel, `${location.href}\n\n${numbers}`);
-        await offer(bar, file, "an SVG file that carries its numbers as CSV, and the address");
-    }],
     link: ["link", (panel, bar) => offer(bar, location.href, linkText())],
 };
 
@@ -365,7 +379,7 @@ export function exportBar(panel) {
                     if (!panel.picture) return;
                     try {
                         await action(panel, bar);
-                    } catch (error) {
+                    } catch (/** @type {any} */ error) {
                         showError("export", error);
                     }
                 },
@@ -373,14 +387,30 @@ export function exportBar(panel) {
             text,
         ),
     );
-    const paperList = select([["one", "one column"], ["two", "two columns"]], settings().paper,
-        (value) => set({ paper: value }), { data: { testid: "paper" } });
+    const paperList = select(
+        [
+            ["one", "one column"],
+            ["two", "two columns"],
+        ],
+        settings().paper,
+        (value) => set({ paper: value }),
+        { data: { testid: "paper" } },
+    );
     bar.element = el("div", { class: "export" }, [
         el("h3", {}, "Export"),
-        el("div", { class: "toolbar", role: "group", "aria-label": "Export" },
-            buttons.slice(0, FILES.length), labelled("SVG for", paperList)),
-        el("div", { class: "toolbar", role: "group", "aria-label": "Copy" },
-            el("span", { class: "muted" }, "Copy"), buttons.slice(FILES.length), bar.note),
+        el(
+            "div",
+            { class: "toolbar", role: "group", "aria-label": "Export" },
+            buttons.slice(0, FILES.length),
+            labelled("SVG for", paperList),
+        ),
+        el(
+            "div",
+            { class: "toolbar", role: "group", "aria-label": "Copy" },
+            el("span", { class: "muted" }, "Copy"),
+            buttons.slice(FILES.length),
+            bar.note,
+        ),
         bar.text,
     ]);
     bar.show = (isLocal) =>

@@ -48,7 +48,7 @@ function cellOf({ map, name, note, scale }, colors, x, y) {
 
 /**
  * @param {{title: string, note: string, caption: string, columns: string[], colors: string,
- *     paper: string, of PAPERS,
+ *     paper: string,
  *     rows: Array<{name: string, cells: object[]}>}} figure
  *     a cell: {map: {values, rows, columns}, name, note, scale}; columns: their titles, or none
  * @returns {string} an SVG file
@@ -74,13 +74,21 @@ export function figureSvg({ title, note, caption = "", columns, colors, rows, pa
         svg("rect", { width, height, fill: "#ffffff" }),
         svg("text", { x: 8, y: 16, "font-size": 12 }, title),
         columns.map((name, i) =>
-            svg("text", { x: middle(i), y: TOP - 6, "text-anchor": "middle" }, name)),
-        rows.map(({ name, cells }, r) => [
-            svg("text", { x: 8, y: TOP + r * down + SIDE / 2 }, name),
-            ...cells.map((cell, i) => cellOf(cell, colors, middle(i) - SIDE / 2, TOP + r * down)),
-        ]).flat(),
-        svg("g", { transform: `translate(${LEFT - 14} ${foot})` },
-            legend({ ticks: [] }, colors, 228, "#000000")), // each map has marks of its own
+            svg("text", { x: middle(i), y: TOP - 6, "text-anchor": "middle" }, name),
+        ),
+        rows
+            .map(({ name, cells }, r) => [
+                svg("text", { x: 8, y: TOP + r * down + SIDE / 2 }, name),
+                ...cells.map((cell, i) =>
+                    cellOf(cell, colors, middle(i) - SIDE / 2, TOP + r * down),
+                ),
+            ])
+            .flat(),
+        svg(
+            "g",
+            { transform: `translate(${LEFT - 14} ${foot})` },
+            legend({ ticks: [] }, colors, 228, "#000000"),
+        ), // each map has marks of its own
         svg("text", { x: LEFT, y: foot + 26 }, note),
         lines.map((line, i) => svg("text", { x: LEFT, y: foot + 38 + 12 * i }, line)),
     );
@@ -98,9 +106,13 @@ export async function downloadFigure(form, figure) {
         throw new InputError("Not all maps are there yet: wait for them");
     if (cells.length > MOST)
         throw new InputError(`A figure has ${MOST} heads at most: name fewer layers`);
-    const rows = figure.columns.length > 0 ? figure.rows
-        : Array.from({ length: Math.ceil(cells.length / ACROSS) }, (_, r) =>
-              ({ name: "", cells: cells.slice(r * ACROSS, (r + 1) * ACROSS) }));
+    const rows =
+        figure.columns.length > 0
+            ? figure.rows
+            : Array.from({ length: Math.ceil(cells.length / ACROSS) }, (_, r) => ({
+                  name: "",
+                  cells: cells.slice(r * ACROSS, (r + 1) * ACROSS),
+              }));
     const text = figureSvg({ ...figure, rows });
     if (form === "svg") download("heads.svg", text, "image/svg+xml");
     else download("heads.png", await pngOfSvg(text), "image/png");

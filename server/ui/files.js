@@ -23,6 +23,10 @@ import {
     wrongBytes,
 } from "./tensors.js";
 
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+/** @typedef {import("./tensors.js").Opened} Opened */
+/** @typedef {import("./tensors.js").Entry} Entry */
+
 export { InputError, MAX_TOKENS, numbersOf };
 
 // ---- .npy -------------------------------------------------------------------------------------
@@ -62,8 +66,7 @@ function npyEntry(blob, name, { type, order, shape, begin }, file = name) {
     if (order !== "False") fail(where, "is in Fortran order; save numpy.ascontiguousarray(rows)");
     if (!shape) fail(where, "its header has no shape");
     const bytes = bytesOf(shape, npyTypes[type], where);
-    if (begin + bytes !== blob.size)
-        fail(where, wrongBytes(shape, bytes, blob.size - begin));
+    if (begin + bytes !== blob.size) fail(where, wrongBytes(shape, bytes, blob.size - begin));
     return entryOf(blob, name, shape, npyTypes[type], begin);
 }
 
@@ -157,8 +160,7 @@ async function openSafetensors(blob, name, length) {
 function nestedTensor(value, where) {
     const shape = [];
     for (let at = value; Array.isArray(at) && shape.length < 8; at = at[0]) shape.push(at.length);
-    const unequal = () =>
-        fail(where, "has lists of unequal length; expected [[number, ...], ...]");
+    const unequal = () => fail(where, "has lists of unequal length; expected [[number, ...], ...]");
     const count = countOf(shape, where);
     const numbers = new Float32Array(count <= MAX_HEADER ? count : unequal());
     let next = 0;
@@ -199,7 +201,7 @@ async function openJson(blob, name) {
     let value;
     try {
         value = JSON.parse(await blob.text());
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         fail(name, `is no JSON (${error.message})`);
     }
     if (!Array.isArray(value) && !Array.isArray(value.data)) return openNamed(value, name);
@@ -211,7 +213,7 @@ async function openJson(blob, name) {
 
 /**
  * Opens a file by what its first bytes say, whatever its name is.
- * @param {Blob} blob
+ * @param {Blob & {name?: string}} blob
  * @param {string} [name] for errors and titles
  * @returns {Promise<Opened>}
  */
@@ -274,7 +276,7 @@ export async function readRows(entry, file) {
     return { ...(await entry.read()), shape };
 }
 
-/** @returns {string[]} a text file of one token a line */
+/** @returns {Promise<string[]>} a text file of one token a line */
 export async function readLabels(blob, name = blob.name ?? "labels") {
     if (blob.size > MAX_HEADER) fail(name, "is above 64 MiB");
     const lines = (await blob.text()).replace(/\r?\n$/, "").split(/\r?\n/);

@@ -16,8 +16,17 @@ import { current, onSource } from "./source.js";
 import { cancel, run } from "./status.js";
 
 // Work that goes with the head that is open.
-const FOLLOWING = ["statistics", "sums", "detail", "cell", "ahead", "neurons", "compare", "change",
-    "before"];
+const FOLLOWING = [
+    "statistics",
+    "sums",
+    "detail",
+    "cell",
+    "ahead",
+    "neurons",
+    "compare",
+    "change",
+    "before",
+];
 const STALE_MS = 300; // after which the map of the head before is hidden while the next one comes
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
@@ -73,12 +82,11 @@ class HeadPanel {
                 ]),
                 el("div", { class: "head-side" }, [
                     parts.layer.element,
-                    told.stats,
                     parts.export.element,
+                    told.stats,
                 ]),
             ]),
         ]);
-        this.empty = el("p", { class: "muted" }, "Open a head: choose one of the maps.");
         const previous = step(-1, "head-previous", "‹", "Previous head");
         const next = step(1, "head-next", "›", "Next head");
         fill(
@@ -92,7 +100,6 @@ class HeadPanel {
                 this.mark,
                 parts.controls.views,
             ),
-            this.empty,
             this.body,
         );
     }
@@ -181,8 +188,7 @@ class HeadPanel {
     /** Title, controls and which view is there. */
     showFrame() {
         const { what } = this;
-        this.empty.hidden = what !== null;
-        this.body.hidden = what === null;
+        this.section.hidden = what === null; // all heads take its place
         this.mark.hidden = !what?.source.mark;
         this.mark.textContent = what?.source.mark?.split(":")[0] ?? "";
         this.mark.title = what?.source.mark ?? "";
@@ -287,7 +293,9 @@ class HeadPanel {
         else if (event.key === "]") this.step(1);
         else if (event.key === "Escape" && this.what) {
             const { layer, head } = this.what;
-            const tile = byId("overview").querySelector(`[data-testid="head-${layer}-${head}"]`);
+            const name = `[data-testid="head-${layer}-${head}"]`;
+            /** @type {HTMLElement} */
+            const tile = byId("overview").querySelector(name);
             (tile ?? byId("overview")).focus();
         } else return;
         event.preventDefault();

@@ -15,10 +15,13 @@ export class Parts {
         this.panel = panel;
         this.importance = importance(() => panel.what);
         this.layer = layerControls(this.importance);
-        this.controls = pictureControls({
-            zoom: (factor) => panel.picture && panel.map.zoom(factor),
-            all: () => panel.picture && panel.map.all(),
-        }, this.layer.modified);
+        this.controls = pictureControls(
+            {
+                zoom: (factor) => panel.picture && panel.map.zoom(factor),
+                all: () => panel.picture && panel.map.all(),
+            },
+            this.layer.modified,
+        );
         this.export = exportBar(panel);
     }
 

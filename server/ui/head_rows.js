@@ -30,7 +30,10 @@ export class Rows {
         this.before = 0; // the row that was pointed at last
         this.fetch = oneByOne((row) => this.#fetchRow(row));
         this.fetchAhead = oneByOne((row) => this.#fetchAhead(row));
-        this.fetchDetail = afterPause(oneByOne(() => this.#fetchDetail()), 200);
+        this.fetchDetail = afterPause(
+            oneByOne(() => this.#fetchDetail()),
+            200,
+        );
     }
 
     /** Runs a picture's work; whether it is done, and the picture still the one that is shown. */
@@ -67,8 +70,12 @@ export class Rows {
         const wanted = picture && map.area && picture.wanted(map.area);
         if (picture && !wanted && picture.detail) map.refresh();
         if (!wanted) return;
-        if (!(await this.#ran("detail", "Rows in view", (shown, signal) =>
-            shown.fetchDetail(wanted, signal)))) return;
+        if (
+            !(await this.#ran("detail", "Rows in view", (shown, signal) =>
+                shown.fetchDetail(wanted, signal),
+            ))
+        )
+            return;
         map.refresh();
         told.describe();
     }

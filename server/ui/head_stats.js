@@ -30,7 +30,11 @@ function rowOf(weights, { sees, query, first }) {
     }
     const even = row.reached > 0 ? 1 / row.reached : 0;
     row.chance = { local: near * even, largest: even };
-    for (const [name, at] of [["self", query], ["previous", query - 1], ["first", first]]) {
+    for (const [name, at] of [
+        ["self", query],
+        ["previous", query - 1],
+        ["first", first],
+    ]) {
         const there = at >= 0 && at < weights.length && sees(at);
         row[name] = there ? weights[at] : 0;
         row.chance[name] = there ? even : 0;
@@ -66,7 +70,7 @@ function patternOf(rows) {
 }
 
 /** Means about targets [T] and groups of keys, as far as they are asked for. */
-function aboutTokens(rows, maps, { targets, target_groups }) {
+function aboutTokens(rows, maps, /** @type {any} */ { targets, target_groups }) {
     const about = {};
     const mean = (list, read) => list.reduce((sum, row) => sum + read(row), 0) / (list.length || 1);
     if (targets) {

@@ -29,7 +29,11 @@ export class Told {
 
     /** Rings the cell that shows best what a head of the demonstration model does. */
     choose() {
-        const { picture, map, what: { source } } = this.panel;
+        const {
+            picture,
+            map,
+            what: { source },
+        } = this.panel;
         if (source.told && !map.selected && picture.whole)
             map.select(tellingCell(picture, successors(source.keyLabels)));
     }
@@ -46,17 +50,35 @@ export class Told {
     }
 
     fillStory(told) {
-        const { picture, map, what: { layer, head, source } } = this.panel;
+        const {
+            picture,
+            map,
+            what: { layer, head, source },
+        } = this.panel;
         const heads = source.layers.length * source.spec(layer).num_attention_heads;
         const own = told.find((one) => one.layer === layer && one.head === head);
         const { pattern } = picture;
         const cell = map.selected;
-        fill(this.story,
-            el("span", {}, `One of ${heads} attention heads of a small language model: each row is a token ` +
-                "that looks (query), bright cells are the tokens it looks at (keys). "),
-            el("span", {}, el("b", {}, own?.name ?? pattern), ": ", own?.text ?? `${patterns[pattern][0]}.`, " "),
+        fill(
+            this.story,
+            el(
+                "span",
+                {},
+                `One of ${heads} attention heads of a small language model: each row is a token ` +
+                    "that looks (query), bright cells are the tokens it looks at (keys). ",
+            ),
+            el(
+                "span",
+                {},
+                el("b", {}, own?.name ?? pattern),
+                ": ",
+                own?.text ?? `${patterns[pattern][0]}.`,
+                " ",
+            ),
             cell && picture.valueAt(cell.row, cell.column) !== undefined
-                ? el("span", {}, cellSentence(picture, cell)) : null);
+                ? el("span", {}, cellSentence(picture, cell))
+                : null,
+        );
     }
 
     /** The statistics, once they are there, and the pattern in the title. */

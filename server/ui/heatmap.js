@@ -46,7 +46,8 @@ class Bitmaps {
     #levels;
     constructor(grid, scale, colors) {
         this.#levels = [{ ...grid, across: 1, down: 1, bitmap: null }];
-        Object.assign(this, { scale, colors });
+        this.scale = scale;
+        this.colors = colors;
     }
 
     /** @returns {object} the level whose cells have a pixel or more, with its bitmap */
@@ -122,7 +123,9 @@ export class Heatmap {
     show(picture, scale, colors, name) {
         const before = this.picture;
         const same = before?.rows === picture.rows && before?.columns === picture.columns;
-        Object.assign(this, { picture, scale, colors });
+        this.picture = picture;
+        this.scale = scale;
+        this.colors = colors;
         this.bitmaps = new Bitmaps(picture.map, scale, colors);
         this.detail = null;
         if (!same || !this.area) {
@@ -187,7 +190,10 @@ export class Heatmap {
         const right = sinks + side + 2;
         const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
         const above = Math.min(host.getBoundingClientRect().top + scrollY, 0.42 * innerHeight);
-        const most = Math.max(narrow ? 260 : 220, Math.min(innerHeight - above - 58, 1600) - top - strips);
+        const most = Math.max(
+            narrow ? 260 : 220,
+            Math.min(innerHeight - above - 58, 1600) - top - strips,
+        );
         let across = Math.max(40, width - left - right);
         let down = (across * picture.rows) / picture.columns;
         if (down > most) {
@@ -346,8 +352,14 @@ export function looksOf(picture, now) {
 /** Shows the legend of a picture's scale and colours in `host`. */
 export function showLegend(host, { scale, colors }, picture) {
     const width = Math.max(180, Math.min(360, 0.36 * (host.clientWidth || 800)));
-    const meant = picture.kind === "weights" ? "weight" : picture.stage === "difference" ? "difference" : "score";
-    const note = `${meant}, ${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
+    const meant =
+        picture.kind === "weights"
+            ? "weight"
+            : picture.stage === "difference"
+              ? "difference"
+              : "score";
+    const most = scale.kind === "linear" ? ` to ${numberText(scale.high, 3)}` : "";
+    const note = `${meant}, ${scale.kind}${most}${scale.note && `; ${scale.note}`}`;
     const { map } = picture;
     const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
     const pooled = picture.whole ? "" : `largest of ${block.join(" × ")} cells, exact when near`;
@@ -361,10 +373,12 @@ export function showLegend(host, { scale, colors }, picture) {
     fill(
         host,
         elementOf(tree),
-        el("span", { class: "muted" }, note),
-        pooled && el("span", { class: "muted" }, pooled),
-        picture.masked
-            ? el("span", { class: "muted" }, hatched, " cannot be attended")
-            : null,
+        el(
+            "span",
+            { class: "meant" },
+            el("span", {}, note),
+            pooled && el("span", {}, pooled),
+            picture.masked ? el("span", {}, hatched, " cannot be attended") : null,
+        ),
     );
 }

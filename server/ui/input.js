@@ -9,7 +9,7 @@ import { listen, set, settings, integers } from "./address.js";
 import { apiKey, client, models } from "./client.js";
 import { combined } from "./combined.js";
 import * as demos from "./demo.js";
-import { afterPause, byId, el, fill, labelled } from "./dom.js";
+import { afterPause, byId, el, fill } from "./dom.js";
 import {
     captureOf,
     digestOf,
@@ -20,11 +20,21 @@ import {
     readLabels,
     rowsShape,
 } from "./files.js";
+import {
+    controls,
+    encoderFields,
+    makePanes,
+    modelFields,
+    pane,
+    panes,
+    showPane,
+} from "./input_panes.js";
 import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
 import { run, showError } from "./status.js";
 import { groupNamed, shownWeights, weightGroups, weightsSource } from "./weights.js";
+import { part } from "./store.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
 const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
@@ -33,16 +43,22 @@ const SMALL = 256e6; // bytes of weights up to which the example is shown unaske
 const NO_MODEL = "This attnd serves no model: start it with --model NAME=DIR";
 const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
-let kind = null;
-let text = ""; // that is shown; its field may have another by now
-let settled = false; // what the address says, or the example, has been shown
-let uncombined = null; // the source of what was chosen, before its heads are combined
-let looked = null; // at weights: {opened, name, labels, source}
-const files = { capture: null, rows: null, weights: null, encoder: null, labels: null };
-const FILE_SETTINGS = { capture: "capture_file", rows: "rows_file", weights: "weights_file",
-    encoder: "encoder_file" };
-const controls = {}; // by data-testid without "input-"
-const panes = {}; // {pane, button} by way of input
+const state = part("input", {
+    kind: null, // way of input
+    text: "", // that is shown; its field may have another by now
+    settled: false, // what the address says, or the example, has been shown
+    quiet: false, // settings are changed whose change this panel has seen already
+    uncombined: null, // the source of what was chosen, before its heads are combined
+    looked: null, // at weights: {opened, name, labels, source}
+    files: { capture: null, rows: null, weights: null, encoder: null, labels: null },
+});
+const { files } = state;
+const FILE_SETTINGS = {
+    capture: "capture_file",
+    rows: "rows_file",
+    weights: "weights_file",
+    encoder: "encoder_file",
+};
 
 // ---- Supplies ---------------------------------------------------------------------------------
 
@@ -72,17 +88,16 @@ function fileSupply(which) {
 function encoderSupply() {
     const { name } = files.encoder ?? {},
         capture = files.encoder && captureOf(files.encoder);
-    if (capture)
-        return sources.captureSupply(name, capture, { encoder: capture.encoder.size > 0 });
+    if (capture) return sources.captureSupply(name, capture, { encoder: capture.encoder.size > 0 });
     if (files.encoder)
         return sources.tensorSupply(name, chosenEntry(files.encoder, controls["encoder-tensor"]));
     if (settings().encoder !== "") return textSupply(settings().encoder);
-    if (kind !== "capture" || !files.capture) return null;
+    if (state.kind !== "capture" || !files.capture) return null;
     return sources.captureSupply(files.capture.name, captureOf(files.capture), { encoder: true });
 }
 
 function supplyOf(which) {
-    return which === "text" ? textSupply(text || controls.text.value) : fileSupply(which);
+    return which === "text" ? textSupply(state.text || controls.text.value) : fileSupply(which);
 }
 
 // ---- Sources ----------------------------------------------------------------------------------
@@ -96,7 +111,7 @@ function modelFor(supply, encoder) {
         throw new InputError(
             `attnd serves no model ${settings().model}; it serves ${names.join(", ")}`,
         );
-    const ofCapture = kind === "capture" && files.capture?.metadata.model;
+    const ofCapture = state.kind === "capture" && files.capture?.metadata.model;
     const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
     if (given || !supply) return given ?? models()[0];
     return models().find((model) => sources.takesRows(model, supply, encoder)) ?? models()[0];
@@ -121,12 +136,12 @@ async function sessionSource() {
 }
 
 function rowsSource() {
-    const supply = supplyOf(kind),
+    const supply = supplyOf(state.kind),
         encoder = encoderSupply(),
         model = modelFor(supply, encoder);
     showModel(model);
     const source = sources.rowsSource(model, supply, encoder, integers(settings().layers));
-    const of = kind === "capture" ? files.capture.metadata.model : undefined;
+    const of = state.kind === "capture" ? files.capture.metadata.model : undefined;
     if (of !== undefined && of !== model.name)
         source.mark = `rows of another model: captured from ${of}, weights of ${model.name}`;
     return source;
@@ -137,12 +152,16 @@ async function fileWeights(signal, progress) {
     const opened = files.weights,
         [name, group] = groupNamed(opened, controls.group.value),
         labels = files.labels?.lines ?? null;
-    if (looked?.opened !== opened || looked.name !== name || looked.labels !== labels) {
+    if (
+        state.looked?.opened !== opened ||
+        state.looked.name !== name ||
+        state.looked.labels !== labels
+    ) {
         const source = await weightsSource(opened, group, labels, signal, progress);
-        looked = { opened, name, labels, source };
+        state.looked = { opened, name, labels, source };
     }
     controls.about.textContent = "The weights of the file, as they are: attnd computes nothing.";
-    return shownWeights(looked.source, integers(settings().layers));
+    return shownWeights(state.looked.source, integers(settings().layers));
 }
 
 /** The demonstration model over a sentence, whose rows the page computes with it. */
@@ -152,8 +171,14 @@ async function sentenceSource(signal) {
     return source;
 }
 
-const makers = { sentence: sentenceSource, session: sessionSource, weights: fileWeights, text: rowsSource, rows: rowsSource,
-    capture: rowsSource };
+const makers = {
+    sentence: sentenceSource,
+    session: sessionSource,
+    weights: fileWeights,
+    text: rowsSource,
+    rows: rowsSource,
+    capture: rowsSource,
+};
 
 /** The group whose file the address names and this page does not have, as after a reload. */
 function missing() {
@@ -167,13 +192,17 @@ function missing() {
 /** Asks for a file again; nothing else is shown in its place. */
 function askAgain(which) {
     const name = settings()[FILE_SETTINGS[which]];
-    showPane(which === "encoder" ? kind ?? "text" : which);
+    showPane(which === "encoder" ? (state.kind ?? "text") : which);
     if (which === "encoder") controls.second.open = true;
     controls.details.open = true;
     const note = { class: "mark", role: "status", data: { testid: "input-missing" } };
     const { digest } = settings();
-    fill(controls.looked, el("span", note, `${name} was on your disk: choose it again`),
-        digest && el("span", { data: { testid: "input-digest" } }, `its SHA-256 begins with ${digest}`));
+    fill(
+        controls.looked,
+        el("span", note, `${name} was on your disk: choose it again`),
+        digest &&
+            el("span", { data: { testid: "input-digest" } }, `its SHA-256 begins with ${digest}`),
+    );
     if (sources.current()) sources.use(null);
 }
 
@@ -181,11 +210,11 @@ function askAgain(which) {
 async function apply() {
     const lost = missing();
     if (lost) return askAgain(lost);
-    if (kind === null) return undefined;
-    showPane(kind);
+    if (state.kind === null) return undefined;
+    showPane(state.kind);
     const source = await run("input", "Reading the input", async (signal, progress) => {
-        uncombined = await makers[kind](signal, progress);
-        return combined(uncombined, settings().heads);
+        state.uncombined = await makers[state.kind](signal, progress);
+        return combined(state.uncombined, settings().heads);
     });
     if (source) sources.use(source);
     return source;
@@ -204,48 +233,65 @@ function close(source) {
 
 /** Chooses a way of input; settings of the others leave the address. */
 async function choose(next, changes = {}) {
-    kind = next;
-    const others = { digest: files[next]?.digest ?? "", sentence: "", text: "", capture: "", session: "", capture_file: "", rows_file: "",
-        weights_file: "" };
+    state.kind = next;
+    const others = {
+        digest: files[next]?.digest ?? "",
+        sentence: "",
+        text: "",
+        capture: "",
+        session: "",
+        capture_file: "",
+        rows_file: "",
+        weights_file: "",
+    };
     if (FILE_SETTINGS[next]) others[FILE_SETTINGS[next]] = files[next].name;
-    if (kind === "text") text = controls.text.value;
-    if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
-    if (kind === "sentence") others.sentence = controls.sentence.value;
-    if (kind === "session") others.session = controls["session-id"].value || controls.session.value;
+    if (state.kind === "text") state.text = controls.text.value;
+    if (state.kind === "text" && state.text.length <= MAX_ADDRESS) others.text = state.text;
+    if (state.kind === "sentence") others.sentence = controls.sentence.value;
+    if (state.kind === "session")
+        others.session = controls["session-id"].value || controls.session.value;
     quietly({ ...others, ...changes });
     const source = await apply();
     if (stacked.matches) close(source);
 }
 
-let quiet = false;
-
 /** Changes settings whose change this panel has seen already. */
 function quietly(changes) {
-    quiet = true;
+    state.quiet = true;
     set(changes);
-    quiet = false;
+    state.quiet = false;
 }
 
 /** Offers tensors that can be rows, those that fit a layer first. */
 function offerTensors(list, opened) {
-    const widths = new Set(models().flatMap((model) => model.resident_layers.flatMap((layer) => {
-        const spec = sources.specOf(model, layer);
-        return [spec.hidden_size, spec.key_size];
-    })));
+    const widths = new Set(
+        models().flatMap((model) =>
+            model.resident_layers.flatMap((layer) => {
+                const spec = sources.specOf(model, layer);
+                return [spec.hidden_size, spec.key_size];
+            }),
+        ),
+    );
     const fits = (entry) => (widths.has(rowsShape(entry)[1]) ? 0 : 1);
     const entries = opened.entries.filter(rowsShape).sort((a, b) => fits(a) - fits(b));
     if (entries.length === 0)
         throw new InputError(`${opened.name}: has no tensor of numbers [tokens, width]`);
     const text = ({ name, shape }) => `${name} [${shape.join(", ")}]`;
-    fill(list, entries.map((entry) => el("option", { value: entry.name }, text(entry))));
+    fill(
+        list,
+        entries.map((entry) => el("option", { value: entry.name }, text(entry))),
+    );
     list.closest("label").hidden = entries.length < 2;
 }
 
 /** Offers the tensors that belong together, where a file has several such groups. */
 function offerGroups(opened) {
     const groups = weightGroups(opened);
-    const text = ([name, [{ shape }]]) => `${name} [${shape.join(", ")}]`;
-    fill(controls.group, [...groups].map((group) => el("option", { value: group[0] }, text(group))));
+    const text = (/** @type {any} */ [name, [{ shape }]]) => `${name} [${shape.join(", ")}]`;
+    fill(
+        controls.group,
+        [...groups].map((group) => el("option", { value: group[0] }, text(group))),
+    );
     controls.group.closest("label").hidden = groups.size < 2;
 }
 
@@ -255,12 +301,17 @@ function isOfWeights(opened) {
 }
 
 /** Says where a file is another one than that of the link, whose name it has. */
-function tellOther(which, { name, digest }) {
+function tellOther(which, /** @type {import("./tensors.js").Opened} */ { name, digest }) {
     const wanted = settings();
     if (name !== wanted[FILE_SETTINGS[which]] || !digest || !wanted.digest) return;
     if (digest !== wanted.digest && missing() === which)
-        showError("digest", new Error(`${name}: is another file than that of the link, whose SHA-256 ` +
-            `begins with ${wanted.digest}; this one's begins with ${digest}`));
+        showError(
+            "digest",
+            new Error(
+                `${name}: is another file than that of the link, whose SHA-256 ` +
+                    `begins with ${wanted.digest}; this one's begins with ${digest}`,
+            ),
+        );
 }
 
 /** Takes a file into a group: rows, capture, weights, encoder or labels.  Weights that are given
@@ -275,8 +326,7 @@ async function take(group, file) {
         const opened = await open(file);
         const capture = captureOf(opened);
         if (which === "rows" && isOfWeights(opened)) which = "weights";
-        if (which === "capture" && !capture)
-            throw notCapture(opened);
+        if (which === "capture" && !capture) throw notCapture(opened);
         if (which === "weights") offerGroups(opened);
         else if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
@@ -295,12 +345,20 @@ async function take(group, file) {
     else await choose(which);
 }
 
+/** Without a second input. */
+function clearEncoder() {
+    files.encoder = null;
+    quietly({ encoder: "", encoder_file: "" });
+    for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
+    apply();
+}
+
 /** Files that were dropped: a text file has labels. */
 async function dropped(list) {
     const isText = (file) => /\.(txt|tokens)$/i.test(file.name);
     for (const file of list.filter((file) => !isText(file))) {
         const opened = await run("input", `Reading ${file.name}`, () => open(file));
-        const otherwise = kind === "weights" ? kind : "rows";
+        const otherwise = state.kind === "weights" ? "weights" : "rows";
         if (opened) await take(captureOf(opened) ? "capture" : otherwise, file);
     }
     for (const file of list.filter(isText)) await take("labels", file);
@@ -311,7 +369,7 @@ async function fromSettings(names = new Set(watched)) {
     const given = settings();
     for (const name of ["seed", "layers", "padding"]) controls[name].value = given[name];
     controls["encoder-text"].value = given.encoder;
-    if (names.has("text") && given.text !== "") controls.text.value = text = given.text;
+    if (names.has("text") && given.text !== "") controls.text.value = state.text = given.text;
     if (names.has("sentence") && given.sentence !== "") controls.sentence.value = given.sentence;
     if (names.has("session")) controls["session-id"].value = given.session;
     if (names.has("capture") && given.capture !== "") {
@@ -323,10 +381,10 @@ async function fromSettings(names = new Set(watched)) {
         if (!opened) return undefined;
         files.capture = opened;
     }
-    kind =
+    state.kind =
         ["sentence", "capture", "session", "text"].find((name) => given[name] !== "") ??
         ["capture", "rows", "weights"].find((name) => given[FILE_SETTINGS[name]] !== "") ??
-        kind;
+        state.kind;
     return apply();
 }
 
@@ -350,65 +408,24 @@ function showModel(model) {
     controls.layers.placeholder = `all: ${model.resident_layers.join(",")}`;
 }
 
-/** Shows the fields of a way of input. */
-function showPane(name) {
-    for (const [other, { pane, button }] of Object.entries(panes)) {
-        pane.hidden = other !== name;
-        button.setAttribute("aria-pressed", String(other === name));
-    }
-    controls.second.hidden = !["text", "capture", "rows"].includes(name);
-    controls.demo.hidden = name !== "sentence";
-}
-
 /** One line that says what is looked at. */
 function showSummary(source) {
     if (!source) return;
     const { mark, next } = source;
-    fill(controls.looked, sources.factsOf(source), mark && el("span", { class: "mark" }, mark),
-        next && demos.expected(next));
-}
-
-/** A labelled control that stays in `controls`. */
-function field(title, name, tag, properties = {}, ...children) {
-    controls[name] = el(tag, { data: { testid: `input-${name}` }, ...properties }, ...children);
-    return labelled(title, controls[name]);
-}
-
-/** A control for a file of a group, which is its name unless two ways of input share the group. */
-function fileField(title, name, accept, which = name) {
-    const onchange = ({ target }) => target.files[0] && take(which, target.files[0]);
-    return field(title, name, "input", { type: "file", accept, onchange });
-}
-
-/** A way of input: its button, and the fields that show when it is pressed. */
-function pane(name, title, ...children) {
-    const onclick = () => {
-        showPane(name);
-        if (files[name] || (name === "sentence" && controls.sentence.value)) choose(name);
-        if (name === "session") listSessions();
-    };
-    const data = { testid: `input-kind-${name}` };
-    const button = el("button", { type: "button", onclick, data }, title);
-    panes[name] = { button, pane: el("div", { class: "toolbar", hidden: true }, ...children) };
-}
-
-const TENSORS = ".npy,.npz,.safetensors,.json";
-
-function modelFields() {
-    return [
-        field("Model", "model", "select", { onchange: () => set({ model: controls.model.value }) },
-            models().map(({ name }) => el("option", { value: name }, name))),
-        field("Layers", "layers", "input", { size: 12,
-            onchange: () => set({ layers: controls.layers.value.trim() }) }),
-        field("Padding", "padding", "input", { size: 8, placeholder: "such as 0-3",
-            title: "Positions of keys that are padding",
-            onchange: () => set({ padding: controls.padding.value.trim() }) }),
-    ];
+    fill(
+        controls.looked,
+        sources.factsOf(source),
+        mark && el("span", { class: "mark" }, mark),
+        next && demos.expected(next),
+    );
 }
 
 /** The line with the sentence: it stands above the panel, since it is what the page opens with. */
 function sentenceLine() {
-    const typed = afterPause(() => controls.sentence.value.trim() !== "" && choose("sentence", { cell: "", area: "" }), 200);
+    const typed = afterPause(
+        () => controls.sentence.value.trim() !== "" && choose("sentence", { cell: "", area: "" }),
+        200,
+    );
     const another = async () => {
         const shown = await run("input", "Reading the examples", demos.demo);
         if (!shown) return;
@@ -417,125 +434,90 @@ function sentenceLine() {
     };
     const button = (text, testid, onclick) =>
         el("button", { type: "button", data: { testid }, onclick }, text);
-    controls.sentence = el("textarea", { rows: 1, spellcheck: "false", maxlength: demos.LONGEST,
-        "aria-label": "Sentence", data: { testid: "input-sentence" }, oninput: typed,
-        onkeydown: (event) => event.key === "Enter" && event.preventDefault() }); // one line, that wraps
-    controls.demo = el("div", { class: "demo", hidden: true },
-        controls.sentence, button("Try another sentence", "another", another),
+    controls.sentence = el("textarea", {
+        rows: 1,
+        spellcheck: "false",
+        maxlength: demos.LONGEST,
+        "aria-label": "Sentence",
+        data: { testid: "input-sentence" },
+        oninput: typed,
+        onkeydown: (event) => event.key === "Enter" && event.preventDefault(),
+    }); // one line, that wraps
+    controls.demo = el(
+        "div",
+        { class: "demo", hidden: true },
+        controls.sentence,
+        button("Try another sentence", "another", another),
         button("Your own model", "own-model", demos.ownModelDialog),
         button("Your own numbers", "own-numbers", () => {
             controls.details.open = true;
             showPane("weights");
-        }));
-    pane("sentence", "Sentence", el("p", { class: "muted" },
-        "The small model demo reads the sentence above: attnd computes its attention, this page the rest."));
+        }),
+    );
+    pane(
+        "sentence",
+        "Sentence",
+        el(
+            "p",
+            { class: "muted" },
+            "The small model demo reads the sentence above: attnd computes its attention, this page the rest.",
+        ),
+    );
     return controls.demo;
 }
 
 /** The head that an example is opened with. */
-const firstHead = ({ heads: [first] }) => ({ layer: first.layer, head: first.head, cell: "", area: "" });
-
-function textPane() {
-    pane("text", "Text",
-        field("Text, split at blanks: a random row for each token", "text", "textarea",
-            { rows: 2, spellcheck: "false", onkeydown: ({ key, ctrlKey }) =>
-                key === "Enter" && ctrlKey && choose("text") }),
-        field("Seed", "seed", "input", {
-            inputmode: "numeric",
-            size: 6,
-            onchange: () => set({ seed: controls.seed.value.trim() || "7" }),
-        }),
-        el("button", { type: "button", class: "primary", data: { testid: "input-apply" },
-            onclick: () => choose("text") }, "Show"));
-}
-
-function tensorField(name, which) {
-    const onchange = () => (which === "rows" ? choose("rows") : apply());
-    const made = field("Tensor", name, "select", { onchange });
-    made.hidden = true;
-    return made;
-}
-
-function filePanes() {
-    pane("capture", "Capture",
-        fileField("A capture (examples/capture.py makes one)", "capture", ".safetensors"));
-    pane("rows", "Rows",
-        fileField("Rows: .npy, safetensors or JSON", "rows", TENSORS),
-        tensorField("tensor", "rows"),
-        fileField("Token labels, one a line", "labels", ".txt"));
-}
-
-function weightsPane() {
-    pane("weights", "Weights",
-        fileField("Attention weights: .npy, .npz, .pt, safetensors or JSON", "weights",
-            `${TENSORS},.pt,.pth,.bin`),
-        field("Tensors", "group", "select", { onchange: () => choose("weights") }),
-        fileField("Token labels, one a line", "weights-labels", ".txt", "labels"));
-    controls.group.closest("label").hidden = true;
-}
-
-function sessionPane() {
-    const again = () => choose("session");
-    const chosen = () => {
-        controls["session-id"].value = "";
-        again();
-    };
-    pane("session", "Session",
-        field("Session", "session", "select", { onchange: chosen }),
-        field("or its id", "session-id", "input", { onchange: again, size: 16 }),
-        field("What is asked", "step", "select", { onchange: again },
-            el("option", { value: "key" }, "its last key, as a query"),
-            el("option", { value: "last" }, "its last step, with the rows of a file or text"),
-            el("option", { value: "peek" }, "a step not kept, with the rows of a file or text")),
-        field("Rows of that step", "count", "input", { inputmode: "numeric", placeholder: "all",
-            size: 8, onchange: again }));
-}
-
-function encoderFields() {
-    const clear = () => {
-        files.encoder = null;
-        quietly({ encoder: "", encoder_file: "" });
-        for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
-        apply();
-    };
-    controls.second = el("details", { open: settings().encoder !== "" },
-        el("summary", {}, "Cross-attention: keys and values of a second input"),
-        el("div", { class: "toolbar" },
-            fileField("From a file", "encoder", TENSORS),
-            tensorField("encoder-tensor", "encoder"),
-            field("or random rows of a text", "encoder-text", "textarea", { rows: 1,
-                onchange: () => set({ encoder: controls["encoder-text"].value.trim() }) }),
-            el("button", { type: "button", data: { testid: "input-encoder-clear" },
-                onclick: clear }, "No second input")));
-    return controls.second;
-}
+const firstHead = ({ heads: [first] }) => ({
+    layer: first.layer,
+    head: first.head,
+    cell: "",
+    area: "",
+});
 
 function build() {
     const line = sentenceLine();
-    textPane();
-    filePanes();
-    weightsPane();
-    sessionPane();
-    pane("live", "Live", ...live.panel(() => uncombined));
+    makePanes({ choose, apply, take, has: (name) => files[name], clearEncoder, listSessions });
+    pane("live", "Live", ...live.panel(() => state.uncombined));
     const ways = Object.values(panes);
     controls.looked = el("span", { class: "looked" });
     controls.about = el("p", { class: "muted" });
-    const details = el("details", { open: true, data: { testid: "input-panel" } },
-        el("summary", { data: { testid: "input-summary" } }, el("h2", {}, "Input"), controls.looked,
-            el("span", { class: "change" }, "Change")),
-        el("div", { class: "stack" },
-            el("div", { class: "toolbar" },
+    const details = el(
+        "details",
+        { open: true, data: { testid: "input-panel" } },
+        el(
+            "summary",
+            { data: { testid: "input-summary" } },
+            el("h2", {}, "Input"),
+            controls.looked,
+            el("span", { class: "change" }, "Change"),
+        ),
+        el(
+            "div",
+            { class: "stack" },
+            el(
+                "div",
+                { class: "toolbar" },
                 modelFields(),
-                el("div", { class: "field", role: "group", "aria-label": "What is looked at" },
+                el(
+                    "div",
+                    { class: "field", role: "group", "aria-label": "What is looked at" },
                     el("span", {}, "Rows from"),
-                    el("div", { class: "segments" }, ways.map(({ button }) => button)))),
+                    el(
+                        "div",
+                        { class: "segments" },
+                        ways.map(({ button }) => button),
+                    ),
+                ),
+            ),
             controls.about,
             ways.map((way) => way.pane),
-            encoderFields()));
+            encoderFields(),
+        ),
+    );
     controls.details = details;
     sources.onSource((source) => {
         showSummary(source);
-        const first = !settled && stacked.matches;
+        const first = !state.settled && stacked.matches;
         if (first || narrow.matches) close(source);
     });
     fill(byId("input"), line, details);
@@ -545,10 +527,16 @@ function build() {
 
 /** Offers the sessions that the daemon lists; to a key that may not list them: none. */
 async function listSessions() {
-    const { sessions } = await client().get("/sessions?limit=100").catch(() => ({ sessions: [] }));
+    const { sessions } = await client()
+        .get("/sessions?limit=100")
+        .catch(() => ({ sessions: [] }));
     const { value } = controls.session;
     const option = ({ session_id: id, model }) =>
-        el("option", { value: id, selected: id === value }, `${id} (${model ?? "without weights"})`);
+        el(
+            "option",
+            { value: id, selected: id === value },
+            `${id} (${model ?? "without weights"})`,
+        );
     fill(controls.session, el("option", { value: "" }, "choose …"), sessions.map(option));
 }
 
@@ -568,10 +556,17 @@ async function offerExample() {
         return choose("text", sources.attendsItself(first) ? open : { encoder: EXAMPLE, ...open });
     };
     if (small) return show();
-    const button = el("button", { type: "button", data: { testid: "example" }, onclick: show },
-        `Show the heads of ${model.name} over an example sentence`);
-    const offer = el("div", { class: "panel" }, button,
-        el("p", { class: "muted" }, "Its rows are random, one for each distinct token."));
+    const button = el(
+        "button",
+        { type: "button", data: { testid: "example" }, onclick: show },
+        `Show the heads of ${model.name} over an example sentence`,
+    );
+    const offer = el(
+        "div",
+        { class: "panel" },
+        button,
+        el("p", { class: "muted" }, "Its rows are random, one for each distinct token."),
+    );
     byId("overview").append(offer);
     const end = sources.onSource(() => {
         offer.remove();
@@ -590,22 +585,34 @@ function takeDrops() {
     });
 }
 
-const watched = ["model", "layers", "sentence", "text", "seed", "encoder", "capture", "session", "heads",
-    "padding", ...Object.values(FILE_SETTINGS)];
+const watched = [
+    "model",
+    "layers",
+    "sentence",
+    "text",
+    "seed",
+    "encoder",
+    "capture",
+    "session",
+    "heads",
+    "padding",
+    ...Object.values(FILE_SETTINGS),
+];
 
 /** Makes the panel in #input, and shows what the address says, or an example. */
 export async function start() {
     build();
     takeDrops();
     listen((_, names) => {
-        if (!quiet && watched.some((name) => names.has(name))) fromSettings(names);
+        if (!state.quiet && watched.some((name) => names.has(name))) fromSettings(names);
     });
     const first = models().find(({ name }) => name === settings().model) ?? models()[0];
     if (first) showModel(first);
     else controls.about.textContent = NO_MODEL;
     await fromSettings();
     const { capture, session } = settings();
-    if (first && kind === null && capture === "" && session === "" && !missing()) await offerExample();
-    settled = true;
+    if (first && state.kind === null && capture === "" && session === "" && !missing())
+        await offerExample();
+    state.settled = true;
     if (apiKey() === "") listSessions(); // with a key only when asked for: it may not be allowed
 }

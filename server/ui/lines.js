@@ -15,7 +15,11 @@ const FAINTEST = 0.02; // a line below this opacity is left out
 
 export class LinesView {
     constructor(host, panel) {
-        Object.assign(this, { host, panel, rows: [0, 0], columns: [0, 0], wide: 0 });
+        this.host = host;
+        this.panel = panel;
+        this.rows = [0, 0];
+        this.columns = [0, 0];
+        this.wide = 0;
         this.element = el("div", { class: "lines", data: { testid: "lines" } });
     }
 
@@ -50,7 +54,7 @@ export class LinesView {
     moved() {
         const cell = this.panel.map.selected;
         if (!cell) return;
-        const out = (place, [begin, end]) => place < begin || place >= end;
+        const out = (place, /** @type {number[]} */ [begin, end]) => place < begin || place >= end;
         if (out(cell.row, this.rows) || out(cell.column, this.columns)) this.show();
     }
 
@@ -61,7 +65,7 @@ export class LinesView {
         const width = Math.max(300, Math.min(720, this.host.clientWidth || 600));
         const side = Math.min(150, width / 3);
         const height = HEIGHT * Math.max(rows[1] - rows[0], columns[1] - columns[0]) + 8;
-        const y = (place, [begin]) => 4 + (place - begin + 0.5) * HEIGHT;
+        const y = (place, /** @type {number[]} */ [begin]) => 4 + (place - begin + 0.5) * HEIGHT;
         const lines = [];
         const { scale } = looks;
         const ink = (value) =>
@@ -122,10 +126,10 @@ export class LinesView {
 
     draw() {
         const { picture, what } = this.panel;
-        const drawing = elementOf(this.tree());
+        const drawing = /** @type {SVGElement} */ (elementOf(this.tree()));
         drawing.setAttribute("role", "group");
         drawing.setAttribute("aria-label", `Lines of layer ${what.layer}, head ${what.head}`);
-        const part = ([begin, end], count, name) =>
+        const part = (/** @type {number[]} */ [begin, end], count, name) =>
             end - begin < count ? `${name} ${begin} to ${end - 1} of ${count}` : "";
         const parts = [
             part(this.rows, picture.rows, "queries"),
@@ -136,7 +140,11 @@ export class LinesView {
         const appended = picture.columns > picture.keys ? "Appended columns have no line. " : "";
         const sinks = picture.sinks ? "What the sink takes has no line. " : "";
         fill(this.element, [
-            el("p", { class: "muted" }, `${note}${appended}${sinks}Queries left, keys right.`),
+            el(
+                "p",
+                { class: "muted" },
+                `${note}${appended}${sinks}Queries left, keys right: the stronger a line, the larger its number.`,
+            ),
             el("div", { class: "lines-sides" }, drawing),
         ]);
         this.follow(drawing);

@@ -10,16 +10,18 @@ import { text } from "./client.js";
 import { byId, bytesText, el, fill } from "./dom.js";
 import { between, parse, quantile, total } from "./prometheus.js";
 import { clearError, showError } from "./status.js";
+import { part } from "./store.js";
 
 const PERIOD_MS = 1000;
 const POINTS = 120; // of a chart
 const WINDOW = 10; // readings back that latencies are taken over
 const STAGES = ["parse", "queue", "compute", "write"];
 
-let readings = []; // {at, metrics}, the latest last
-let polling = null; // the AbortController of the loop that runs
-let cards = [];
-let note, grid; // elements
+const state = part("live", {
+    readings: [], // {at, metrics}, the latest last
+    polling: null, // the AbortController of the loop that runs
+});
+const parts = { cards: [], note: null, grid: null }; // elements
 
 const perSecond = (now, before, name, chosen) =>
     (total(now.metrics, name, chosen) - total(before.metrics, name, chosen)) / (now.at - before.at);
@@ -72,7 +74,10 @@ const kinds = [
             const rows = perSecond(now, before, "attnd_decode_rows_total");
             return {
                 lines: [requests, rows],
-                rows: [["requests", rateText(requests)], ["decoded rows", rateText(rows)]],
+                rows: [
+                    ["requests", rateText(requests)],
+                    ["decoded rows", rateText(rows)],
+                ],
             };
         },
     },
@@ -161,11 +166,11 @@ function nameCell(name, i, lines) {
 }
 
 function show() {
-    const now = readings.at(-1),
-        before = readings.at(-2),
-        past = readings.at(-1 - WINDOW) ?? readings[0];
+    const now = state.readings.at(-1),
+        before = state.readings.at(-2),
+        past = state.readings.at(-1 - WINDOW) ?? state.readings[0];
     if (!before) return;
-    for (const { kind, chart, body } of cards) {
+    for (const { kind, chart, body } of parts.cards) {
         const { lines, rows } = kind.read(now, before, past);
         chart.add(lines);
         fill(
@@ -187,9 +192,10 @@ function show() {
 /** Says why nothing is read; true where the panel itself can say it. */
 function refused(error) {
     if (error.code !== "forbidden") return false;
-    note.textContent = "This key may not read metrics: that takes the scope metrics or admin.";
-    note.hidden = false;
-    grid.hidden = true;
+    parts.note.textContent =
+        "This key may not read metrics: that takes the scope metrics or admin.";
+    parts.note.hidden = false;
+    parts.grid.hidden = true;
     return true;
 }
 
@@ -198,10 +204,10 @@ async function poll({ signal }) {
         const begun = performance.now();
         const metrics = parse(await text("/metrics", signal));
         clearError("live");
-        note.hidden = true;
-        grid.hidden = false;
-        readings.push({ at: begun / 1000, metrics });
-        readings = readings.slice(-1 - WINDOW);
+        parts.note.hidden = true;
+        parts.grid.hidden = false;
+        state.readings.push({ at: begun / 1000, metrics });
+        state.readings = state.readings.slice(-1 - WINDOW);
         show();
         const rest = begun + PERIOD_MS - performance.now();
         await new Promise((resolve) => setTimeout(resolve, Math.max(0, rest)));
@@ -211,14 +217,14 @@ async function poll({ signal }) {
 /** Reads while the tab is shown and the window is seen. */
 function follow() {
     const wanted = settings().tab === "sessions" && document.visibilityState === "visible";
-    if (wanted === (polling !== null)) return;
-    polling?.abort();
-    polling = null;
+    if (wanted === (state.polling !== null)) return;
+    state.polling?.abort();
+    state.polling = null;
     if (!wanted) return;
-    readings = []; // what lies between is no second
-    const own = (polling = new AbortController());
+    state.readings = []; // what lies between is no second
+    const own = (state.polling = new AbortController());
     poll(own).catch((error) => {
-        if (polling === own) polling = null;
+        if (state.polling === own) state.polling = null;
         if (own.signal.aborted || refused(error)) return;
         showError("live", error, (again) => again && follow());
     });
@@ -226,11 +232,15 @@ function follow() {
 
 /** Makes the panel. */
 export function start() {
-    cards = kinds.map(cardOf);
-    note = el("p", { class: "muted", hidden: true, data: { testid: "live-note" } });
-    grid = el("div", { class: "cards" }, cards.map(({ card }) => card));
-    fill(byId("live"), el("div", { class: "stack" }, el("h2", {}, "Load"), note, grid));
-    const draw = () => cards.forEach(({ chart }) => chart.draw()); // in the colours of the theme
+    parts.cards = kinds.map(cardOf);
+    parts.note = el("p", { class: "muted", hidden: true, data: { testid: "live-note" } });
+    parts.grid = el(
+        "div",
+        { class: "cards" },
+        parts.cards.map(({ card }) => card),
+    );
+    fill(byId("live"), el("div", { class: "stack" }, el("h2", {}, "Load"), parts.note, parts.grid));
+    const draw = () => parts.cards.forEach(({ chart }) => chart.draw()); // in the colours of the theme
     listen((_, changed) => changed.has("theme") && draw());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
     listen((_, changed) => changed.has("tab") && follow());

@@ -14,11 +14,12 @@ import { remember } from "./sessions.js";
 import * as sources from "./source.js";
 import { pooled } from "./statistics.js";
 import { announce, run, showError } from "./status.js";
+import { part } from "./store.js";
 
 const MAX_LINE_BYTES = 48e6; // lines that the page keeps of one session
 const TTL_S = 900; // of a session whose page was killed
 
-let source = null; // the LiveSource, while there is one
+const state = part("live_session", { source: null }); // the LiveSource, while there is one
 
 /** Rows that were added so far. */
 class AddedSupply extends sources.Supply {
@@ -120,29 +121,29 @@ class LiveSource extends sources.RowsSource {
 
 /** Sends the newest row through all layers; after an error the session is as it was. */
 async function step(progress) {
-    const { session, supply, layers } = source,
+    const { session, supply, layers } = state.source,
         index = supply.length - 1,
         replies = new Map();
     let done = 0;
     try {
         for (const layer of layers) {
-            const row = await supply.at(layer, source.spec(layer).hidden_size, index, 1);
+            const row = await supply.at(layer, state.source.spec(layer).hidden_size, index, 1);
             const fields = { layer, outputs: ["attention_weights"] };
             replies.set(layer, (await session.decode(row, fields)).attention_weights);
             progress(++done, layers.length);
         }
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         supply.pop();
         await session.truncate(index).catch(() => {}); // the error to be told is the first one
         throw error;
     }
     for (const [layer, { data, shape }] of replies)
-        source.lines.get(layer).push({ data, width: shape.at(-1) });
+        state.source.lines.get(layer).push({ data, width: shape.at(-1) });
 }
 
 function lineBytes() {
     let bytes = 0;
-    for (const lines of source.lines.values())
+    for (const lines of state.source.lines.values())
         for (const { data } of lines) bytes += data.byteLength;
     return bytes;
 }
@@ -152,7 +153,7 @@ async function begin(base) {
         supply = new AddedSupply(base.supply);
     const session = await client().session({ model: model.name, ttl_s: TTL_S });
     remember(session.sessionId);
-    source = new LiveSource({
+    state.source = new LiveSource({
         title: `live session, ${base.title}`,
         mark: base.mark,
         leftOut: base.leftOut,
@@ -165,33 +166,33 @@ async function begin(base) {
         queryLabels: supply.labels,
         keyLabels: supply.labels,
     });
-    for (const layer of layers) source.lines.set(layer, []);
+    for (const layer of layers) state.source.lines.set(layer, []);
 }
 
 /** Adds one row: the token that was typed, or the next of the rows that were loaded. */
 async function add(base, typed) {
-    const fresh = source === null;
+    const fresh = state.source === null;
     const done = await run("live", "A step through all layers", async (signal, progress) => {
         if (fresh) await begin(base);
         if (lineBytes() > MAX_LINE_BYTES)
             throw new InputError("This live session has as many lines as the page keeps (48 MB)");
-        if (!typed && source.supply.taken >= source.supply.base.length)
+        if (!typed && state.source.supply.taken >= state.source.supply.base.length)
             throw new InputError("All rows that were loaded have been added; type a token");
-        source.supply.push(typed);
+        state.source.supply.push(typed);
         await step(progress);
         return true;
     });
     if (!done) return fresh && end();
-    if (typed) source.mark = "random rows: the pattern is not the model's on real text";
-    sources.use(source);
-    return announce(`token ${source.queries}, ${source.queryLabels.at(-1)}, added`);
+    if (typed) state.source.mark = "random rows: the pattern is not the model's on real text";
+    sources.use(state.source);
+    return announce(`token ${state.source.queries}, ${state.source.queryLabels.at(-1)}, added`);
 }
 
 /** Ends the session; `last`: the page goes away, and cannot wait. */
 function end(last = false) {
-    if (source === null) return;
-    const { session } = source;
-    source = null;
+    if (state.source === null) return;
+    const { session } = state.source;
+    state.source = null;
     const path = `${client().url}/sessions/${session.sessionId}`,
         headers = apiKey() ? { Authorization: `Bearer ${apiKey()}` } : {};
     if (last) fetch(path, { method: "DELETE", keepalive: true, headers });
@@ -205,15 +206,15 @@ export function panel(chosen) {
     const token = el("input", { data: { testid: "live-token" }, size: 12 });
     const told = el("p", { class: "muted", data: { testid: "live-state" } });
     const base = () => {
-        const from = source ?? chosen();
-        if (!from?.supply || from.encoder || (from.kind === "session" && from !== source))
+        const from = state.source ?? chosen();
+        if (!from?.supply || from.encoder || (from.kind === "session" && from !== state.source))
             throw new InputError("Load rows for self-attention first: a text, a capture or a file");
         return from;
     };
     const guarded = (work) => () => {
         try {
             return work();
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             return showError("live", error);
         }
     };
@@ -227,11 +228,11 @@ export function panel(chosen) {
     token.addEventListener("keydown", (event) => event.key === "Enter" && type());
     const button = (text, testid, onclick) =>
         el("button", { type: "button", data: { testid }, onclick }, text);
-    const back = button("Show it", "live-show", () => sources.use(source));
+    const back = button("Show it", "live-show", () => sources.use(state.source));
     const tell = (now) => {
-        back.hidden = source === null || now === source;
-        told.textContent = source
-            ? `${source.queries} tokens in session ${source.session.sessionId}`
+        back.hidden = state.source === null || now === state.source;
+        told.textContent = state.source
+            ? `${state.source.queries} tokens in session ${state.source.session.sessionId}`
             : "Each row is one step through all layers, and a new line of every map.";
     };
     sources.onSource(tell);
@@ -241,12 +242,16 @@ export function panel(chosen) {
         button("Add the next row", "live-next", next),
         labelled("or a token, as a random row", token),
         button("Add it", "live-add", type),
-        button("End the session", "live-end", guarded(() => {
-            const [rows, isShown] = [source?.base, source === sources.current()];
-            end();
-            if (rows && isShown) sources.use(rows);
-            else tell(sources.current());
-        })),
+        button(
+            "End the session",
+            "live-end",
+            guarded(() => {
+                const [rows, isShown] = [state.source?.base, state.source === sources.current()];
+                end();
+                if (rows && isShown) sources.use(rows);
+                else tell(sources.current());
+            }),
+        ),
         back,
         told,
     ];

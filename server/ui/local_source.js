@@ -14,11 +14,15 @@ export class LocalSource extends Source {
     kind = "weights";
     path = null;
     local = true;
-    leftOut = "";
     lacks = ["attention_scores", "query", "key", "value", "head_output", "concat", "ablation"];
 
     modifiers() {
         return {};
+    }
+
+    /** @returns {Promise<Float32Array>} the weights [queries, keys] of a head */
+    async map(layer, head) {
+        throw new Error("of a kind of source");
     }
 
     /** The mean of the maps of a layer's heads. */
@@ -52,7 +56,8 @@ export class LocalSource extends Source {
         const { outputs, average_heads, heads } = fields;
         const maps = [];
         const head_stats = [];
-        const take = (map) => outputs.includes("attention_weights") && maps.push(this.cut(map, fields));
+        const take = (map) =>
+            outputs.includes("attention_weights") && maps.push(this.cut(map, fields));
         if (average_heads) take(await this.mean(layer, signal));
         else
             for (const head of heads ?? Array(this.spec(layer).num_attention_heads).keys()) {

@@ -52,9 +52,10 @@ export function viewersOf({ first, end }, keys) {
  * Writes minus infinity into the cells of a pooled or whole map that hold nothing but pairs that
  * cannot be attended. Columns beyond `keys` are appended ones, which every query sees.
  * @param {Float32Array} values [rows, columns], changed in place
- * @param {{queries: number, width: number, keys: number}} of the whole map
+ * @param {{queries: number, width: number, keys: number}} whole the size of the whole map
  * @param {Uint8Array|null} padding [keys], 0: never attended
- * @param {number} [firstRow] [lastRow] the queries that values cover
+ * @param {number} [firstRow] of the queries that values cover
+ * @param {number} [lastRow]
  */
 export function hide(values, rows, columns, spans, whole, padding, firstRow = 0, lastRow) {
     const covered = (lastRow ?? whole.queries) - firstRow;

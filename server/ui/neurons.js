@@ -30,7 +30,8 @@ function colorBar(values, scale, name, describe) {
 
 export class NeuronView {
     constructor(host, panel) {
-        Object.assign(this, { host, panel });
+        this.host = host;
+        this.panel = panel;
         this.element = el("div", { class: "neurons", data: { testid: "neurons" } });
     }
 
@@ -106,7 +107,7 @@ export class NeuronView {
         const note = el(
             "p",
             { class: "cell", data: { testid: "component" } },
-            "Point at a bar for the numbers of a component.",
+            "Blue is below 0, red above: point at a component for its numbers.",
         );
         fill(this.element, [
             el("p", { class: "muted" }, this.caption(row, keys, spec)),

@@ -9,27 +9,36 @@ import { listen, set, settings } from "./address.js";
 import { shownText } from "./axes.js";
 import { canCombine, ways } from "./combined.js";
 import { hexOf, imageOf, inkOn, mapNamed, rgbOf, scaleOf } from "./colors.js";
-import { byId, el, fill, labelled, numberText, select } from "./dom.js";
+import { byId, el, fill, labelled, numberText, putBeside, select } from "./dom.js";
 import { downloadFigure } from "./figure.js";
 import { groupOf, successors } from "./rows.js";
 import { current, onSource } from "./source.js";
 import { available, patternOf, rangeOf, sorted, statistics, tells, valueOf } from "./statistics.js";
 import { run, showError } from "./status.js";
 import { patterns } from "./words.js";
+import { part } from "./store.js";
 
 const SIDE = 96; // cells of a thumbnail
 const AT_ONCE = 2; // calls in flight
 const SIZES = [12, 20, 32, 48, 72, 112, 168, 240]; // pixels of a thumbnail
 const MANY = 20; // heads of a layer, of which not each number has room
-const SHORT = { previous: "prev.", global: "glob.", positional: "pos.", focused: "focus", induction: "ind.",
-    bracket: "brkt." };
+const SHORT = {
+    previous: "prev.",
+    global: "glob.",
+    positional: "pos.",
+    focused: "focus",
+    induction: "ind.",
+    bracket: "brkt.",
+};
 
-let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
-let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
-let grid = []; // what stands in the grid: whether by layers, and the heads in order
-let source = null;
-let loads = 0;
-let fine = false; // maps have been asked for as FP16, not as bytes
+const state = part("overview", {
+    heads: [], // {layer, head, values, rows, columns, stats, button, canvas, caption}
+    asked: [], // statistics beyond the usual ones: "ablation", "target", "group"
+    grid: [], // what stands in the grid: whether by layers, and the heads in order
+    source: null,
+    loads: 0,
+    fine: false, // maps have been asked for as FP16, not as bytes
+});
 const parts = {}; // elements of this panel by name
 
 // ---- What is asked for ------------------------------------------------------------------------
@@ -38,18 +47,18 @@ const parts = {}; // elements of this panel by name
 function targetsOf(name) {
     const none = (note) => ({ fields: {}, asked: [], note });
     if (name === "") return none("");
-    const before = source.keys - source.queries; // keys that stand before the first query
+    const before = state.source.keys - state.source.queries; // keys that stand before the first query
     if (name === "induction") {
-        if (source.encoder) return none("Queries and keys are different sequences.");
-        const targets = successors(source.keyLabels).slice(before),
+        if (state.source.encoder) return none("Queries and keys are different sequences.");
+        const targets = successors(state.source.keyLabels).slice(before),
             rows = targets.filter((target) => target >= 0).length;
         if (rows === 0) return none("No token is there a second time.");
         const note = `Target of ${rows} rows: what followed the token's last occurrence.`;
         return { fields: { targets }, asked: ["target"], note };
     }
-    const group = groupOf(name, source.keyLabels);
+    const group = groupOf(name, state.source.keyLabels);
     if (group.length === 0) return none("No token is in that group.");
-    const note = `${group.length} of ${source.keys} keys are in the group.`;
+    const note = `${group.length} of ${state.source.keys} keys are in the group.`;
     return { fields: { target_groups: [group] }, asked: ["group"], note };
 }
 
@@ -57,9 +66,9 @@ function targetsOf(name) {
 function statisticFields() {
     const { targets, ablate } = settings();
     const chosen = targetsOf(targets);
-    const importance = ablate === "1" && !source.lacks.includes("ablation");
+    const importance = ablate === "1" && !state.source.lacks.includes("ablation");
     parts.note.textContent = chosen.note;
-    asked = [...chosen.asked, ...(importance ? ["ablation"] : [])];
+    state.asked = [...chosen.asked, ...(importance ? ["ablation"] : [])];
     return { ...chosen.fields, ...(importance ? { ablate: true } : {}) };
 }
 
@@ -78,15 +87,15 @@ async function each(items, work) {
 
 /** Asks for the layers' statistics, and for their maps unless they are there. */
 function load({ maps = true } = {}) {
-    const from = source,
-        number = ++loads,
+    const from = state.source,
+        number = ++state.loads,
         extra = statisticFields(),
         fields = { outputs: ["head_stats"], plain: true, ...extra };
-    if (maps || heads.some(({ values }) => !values)) {
+    if (maps || state.heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
         const { pool: pool_type } = settings();
-        fine ||= settings().scale !== "linear"; // bytes would do as steps of one scale alone
-        const map_datatype = fine ? "FP16" : "UINT8";
+        state.fine ||= settings().scale !== "linear"; // bytes would do as steps of one scale alone
+        const map_datatype = state.fine ? "FP16" : "UINT8";
         Object.assign(fields, { pool: [SIDE, SIDE], pool_type, map_datatype });
     }
     parts.grid.setAttribute("aria-busy", "true");
@@ -95,7 +104,7 @@ function load({ maps = true } = {}) {
         let done = 0;
         await each(from.layers, async (layer) => {
             const reply = await from.call(layer, fields, signal);
-            if (signal.aborted || from !== source) return;
+            if (signal.aborted || from !== state.source) return;
             take(layer, reply);
             progress(++done, from.layers.length);
         });
@@ -103,7 +112,7 @@ function load({ maps = true } = {}) {
         return true;
     });
     work.then((whole) => {
-        if (number !== loads) return;
+        if (number !== state.loads) return;
         parts.grid.setAttribute("aria-busy", "false");
         parts.unfinished.hidden = whole === true;
     });
@@ -112,8 +121,8 @@ function load({ maps = true } = {}) {
 /** Keeps and paints the reply of a layer. */
 function take(layer, { attention_weights: maps, head_stats: stats }) {
     const [, rows, columns] = maps?.shape ?? [];
-    source.stats.set(layer, { queries: source.queries, heads: stats });
-    for (const entry of heads.filter((head) => head.layer === layer)) {
+    state.source.stats.set(layer, { queries: state.source.queries, heads: stats });
+    for (const entry of state.heads.filter((head) => head.layer === layer)) {
         entry.stats = stats[entry.head];
         if (maps) {
             const begin = entry.head * rows * columns;
@@ -121,18 +130,24 @@ function take(layer, { attention_weights: maps, head_stats: stats }) {
             Object.assign(entry, { rows, columns });
             paint(entry);
         }
-        entry.pattern = patternOf(entry.stats, entry, source);
+        entry.pattern = patternOf(entry.stats, entry, state.source);
         describe(entry);
     }
 }
 
 // ---- Thumbnails ---------------------------------------------------------------------------------
 
+/** The scale of a map of its own; ranks are those among cells that have some weight. */
+function ownScale(values) {
+    const { scale } = settings();
+    return scaleOf(scale, scale === "rank" ? values.filter((value) => value > 0) : values);
+}
+
 function paint({ canvas, values, rows, columns }) {
     if (!values) return;
     Object.assign(canvas, { width: columns, height: rows });
-    const { scale, colors } = settings();
-    const image = imageOf(values, rows, columns, scaleOf(scale, values), mapNamed(colors, false));
+    const colors = mapNamed(settings().colors, false);
+    const image = imageOf(values, rows, columns, ownScale(values), colors);
     canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
@@ -141,7 +156,7 @@ const shownStatistic = () => {
     return color_by !== "weights" ? color_by : sort !== "layer" ? sort : null;
 };
 
-const placeOf = ({ layer, head }) => (source.way ? String(layer) : `${layer}.${head}`);
+const placeOf = ({ layer, head }) => (state.source.way ? String(layer) : `${layer}.${head}`);
 
 /** Text of a thumbnail: its place, its pattern, and the statistic that heads are looked at by. */
 function describe(entry) {
@@ -155,7 +170,9 @@ function describe(entry) {
     const heard = (text) => el("span", { class: "visually-hidden" }, text);
     fill(
         entry.caption,
-        heard(`${source.way ? source.headName(layer) : `layer ${layer} head ${head}`}, `),
+        heard(
+            `${state.source.way ? state.source.headName(layer) : `layer ${layer} head ${head}`}, `,
+        ),
         el("span", { class: "place", "aria-hidden": "true" }, placeOf(entry)),
         el("span", { class: "pattern", data: { short: SHORT[pattern] ?? pattern } }, pattern),
         shown && [heard(`, ${statistics[name].title} `), el("span", { class: "value" }, shown)],
@@ -190,7 +207,7 @@ function openHead({ layer, head }) {
     const { layer: open } = settings();
     set({ layer, head, ...(open === String(layer) ? {} : { off: "" }) }, { step: true });
     hidePreview();
-    (document.querySelector('[data-testid="map"]') ?? byId("view")).focus();
+    (byId("view").querySelector("canvas") ?? byId("view")).focus(); // its map, where one is there
 }
 
 // ---- Order --------------------------------------------------------------------------------------
@@ -205,7 +222,7 @@ function gridRow(name, entries) {
     return el("div", { role: "row", class: name ? "layer-row" : "flow-row" }, title, cells);
 }
 
-const columnName = (head) => (source.way ? "all" : String(head));
+const columnName = (head) => (state.source.way ? "all" : String(head));
 
 /** The row that names the columns; rows of another number of heads stand in the same columns. */
 function columnNames(count) {
@@ -215,8 +232,11 @@ function columnNames(count) {
     return el(
         "div",
         { role: "row", class: "layer-row names" },
-        el("div", { role: "columnheader", class: "layer" },
-            el("span", { class: "visually-hidden" }, "Head")),
+        el(
+            "div",
+            { role: "columnheader", class: "layer" },
+            el("span", { class: "visually-hidden" }, "Head"),
+        ),
         names,
     );
 }
@@ -224,34 +244,38 @@ function columnNames(count) {
 /** Fills the grid with thumbnails: by layers, or as one list. */
 function place(order, byLayer) {
     const focusedButton = document.activeElement;
-    const widest = Math.max(0, ...heads.map(({ head }) => head + 1));
+    const widest = Math.max(0, ...state.heads.map(({ head }) => head + 1));
     parts.grid.style.setProperty("--heads", String(widest));
     parts.grid.classList.toggle("many", widest > MANY);
     if (byLayer)
         fill(
             parts.grid,
             columnNames(widest),
-            source?.layers.map((layer) =>
-                gridRow(String(layer), order.filter((entry) => entry.layer === layer)),
+            state.source?.layers.map((layer) =>
+                gridRow(
+                    String(layer),
+                    order.filter((entry) => entry.layer === layer),
+                ),
             ),
         );
     else fill(parts.grid, gridRow(null, order));
-    if (parts.grid.contains(focusedButton)) focusedButton.focus();
+    if (parts.grid.contains(focusedButton)) /** @type {HTMLElement} */ (focusedButton).focus();
 }
 
 /** Places the thumbnails by the settings.  Those that stand in their places stay: one that is put
  *  anew while a button of the mouse is down on it would not be clicked. */
 function arrange() {
-    const shown = heads.filter(passes);
+    const shown = state.heads.filter(passes);
     const byLayer = settings().sort === "layer" && settings().filter === "";
     const order = byLayer ? shown : sorted(shown, settings().sort);
     const placed = [byLayer, ...order];
-    if (placed.length !== grid.length || placed.some((entry, i) => entry !== grid[i])) {
-        grid = placed;
+    if (placed.length !== state.grid.length || placed.some((entry, i) => entry !== state.grid[i])) {
+        state.grid = placed;
         place(order, byLayer);
     }
-    const all = `${heads.length} ${source?.way ? "maps" : "heads"}`;
-    parts.count.textContent = shown.length === heads.length ? all : `${shown.length} of ${all}`;
+    const all = `${state.heads.length} ${state.source?.way ? "maps" : "heads"}`;
+    parts.count.textContent =
+        shown.length === state.heads.length ? all : `${shown.length} of ${all}`;
     color();
     mark();
 }
@@ -260,14 +284,14 @@ function arrange() {
 function color() {
     const name = settings().color_by,
         map = mapNamed(settings().colors, false),
-        [low, high] = rangeOf(heads, name);
-    for (const { stats, caption } of heads) {
+        [low, high] = rangeOf(state.heads, name);
+    for (const { stats, caption } of state.heads) {
         const value = valueOf(stats, name);
         const share = value === undefined ? null : high > low ? (value - low) / (high - low) : 1;
         caption.style.background = share === null ? "" : hexOf(map, share);
         caption.style.color = share === null ? "" : inkOn(rgbOf(map, share));
     }
-    parts.legend.hidden = !heads.some(({ stats }) => valueOf(stats, name) !== undefined);
+    parts.legend.hidden = !state.heads.some(({ stats }) => valueOf(stats, name) !== undefined);
     if (parts.legend.hidden) return;
     const [begin, canvas, end] = parts.legend.children;
     begin.textContent = `${statistics[name].title} ${numberText(low, 3)}`;
@@ -281,8 +305,8 @@ function color() {
 function mark() {
     const { layer, head } = settings();
     let reached = null;
-    for (const entry of heads) {
-        const isOpen = head !== "" && (source.way || `${entry.head}` === head);
+    for (const entry of state.heads) {
+        const isOpen = head !== "" && (state.source.way || `${entry.head}` === head);
         const open = `${entry.layer}` === layer && isOpen;
         if (open) entry.button.setAttribute("aria-current", "true");
         else entry.button.removeAttribute("aria-current");
@@ -296,7 +320,7 @@ function mark() {
 // ---- Keyboard -----------------------------------------------------------------------------------
 
 function focused(entry) {
-    for (const { button } of heads) button.tabIndex = button === entry.button ? 0 : -1;
+    for (const { button } of state.heads) button.tabIndex = button === entry.button ? 0 : -1;
     preview(entry);
 }
 
@@ -338,13 +362,14 @@ function preview(entry) {
     if (!entry.stats) return;
     const canvas = el("canvas", { width: 1, height: 1 });
     paint({ ...entry, canvas });
-    const names = available(asked).filter((name) => valueOf(entry.stats, name) !== undefined
-        && tells(source, name));
+    const names = available(state.asked).filter(
+        (name) => valueOf(entry.stats, name) !== undefined && tells(state.source, name),
+    );
     const row = (title, text, data = {}) =>
         el("tr", {}, el("th", { scope: "row" }, title), el("td", { data }, text));
     fill(
         parts.preview,
-        el("strong", {}, source.headName(entry.layer, entry.head)),
+        el("strong", {}, state.source.headName(entry.layer, entry.head)),
         canvas,
         el(
             "table",
@@ -358,35 +383,17 @@ function preview(entry) {
         ),
     );
     parts.preview.hidden = false;
-    putBeside(parts.preview, entry.button.getBoundingClientRect());
-}
-
-/** Puts the preview beside a thumbnail where it lies over the open head's map least. */
-function putBeside(preview, place) {
-    const { width, height } = preview.getBoundingClientRect(),
-        map = byId("view").querySelector(".head-body:not([hidden])")?.getBoundingClientRect();
-    const within = (at, size, most) => Math.max(4, Math.min(at, most - size - 4));
-    const overlap = ([left, top]) => {
-        const share = (from, size, begin, end) =>
-            Math.max(0, Math.min(from + size, end) - Math.max(from, begin));
-        const over = (box) => box ? share(left, width, box.left, box.right) *
-            share(top, height, box.top, box.bottom) : 0;
-        return over(map) + 4 * over(place);
-    };
-    const places = [[place.right + 8, place.top], [place.left - 8 - width, place.top],
-        [place.left, place.bottom + 8], [place.left, place.top - 8 - height],
-        [place.right - width, place.bottom + 8], [place.right - width, place.top - 8 - height]];
-    const [left, top] = places
-        .map(([x, y]) => [within(x, width, innerWidth), within(y, height, innerHeight)])
-        .reduce((best, one) => (overlap(one) < overlap(best) ? one : best));
-    Object.assign(preview.style, { left: `${left}px`, top: `${top}px` });
+    const map = byId("view").querySelector(".head-body:not([hidden])");
+    putBeside(parts.preview, entry.button, map);
 }
 
 /** Thumbnails of the next size, or (0) as many beside one another as fit. */
 function resize(by) {
     const width = parts.grid.querySelector(".thumbnail")?.getBoundingClientRect().width ?? 0;
-    const next = by > 0 ? SIZES.find((size) => size > width + 1)
-        : SIZES.findLast((size) => size < width - 1);
+    const next =
+        by > 0
+            ? SIZES.find((size) => size > width + 1)
+            : SIZES.findLast((size) => size < width - 1);
     set({ size: by === 0 ? "" : (next ?? SIZES.at(by > 0 ? -1 : 0)) });
 }
 
@@ -406,26 +413,32 @@ function hidePreview() {
 /** What stands in the grid, for a file. */
 function figure() {
     const { scale, colors, pool, paper } = settings(),
-        [byLayer, ...order] = grid,
+        [byLayer, ...order] = state.grid,
         name = shownStatistic();
     const cell = (entry) => {
         const value = name ? valueOf(entry.stats, name) : undefined,
             note = value === undefined ? "" : ` ${numberText(value, 3)}`;
-        return { map: entry, name: placeOf(entry), note: `${entry.pattern ?? ""}${note}`,
-            scale: entry.values && scaleOf(scale, entry.values) };
+        return {
+            map: entry,
+            name: placeOf(entry),
+            note: `${entry.pattern ?? ""}${note}`,
+            scale: entry.values && ownScale(entry.values),
+        };
     };
-    const row = (layer) => ({ name: `Layer ${layer}`,
-        cells: order.filter((entry) => entry.layer === layer).map(cell) });
+    const row = (layer) => ({
+        name: `Layer ${layer}`,
+        cells: order.filter((entry) => entry.layer === layer).map(cell),
+    });
     const widest = Math.max(0, ...order.map(({ head }) => head + 1));
     const statistic = name ? `; below: ${statistics[name].title}` : "";
     return {
-        title: `${source.model.name}: ${source.title}`,
-        caption: `Rows are queries, columns keys. Tokens: ${source.keyLabels.map(shownText).join(" ")}`,
+        title: `${state.source.model.name}: ${state.source.title}`,
+        caption: `Rows are queries, columns keys. Tokens: ${state.source.keyLabels.map(shownText).join(" ")}`,
         paper,
         note: `0 to the largest weight of each map, ${scale}; cells: ${pool}${statistic}`,
         colors: mapNamed(colors, false),
         columns: byLayer ? Array.from({ length: widest }, (_, head) => columnName(head)) : [],
-        rows: byLayer ? source.layers.map(row) : [{ name: "", cells: order.map(cell) }],
+        rows: byLayer ? state.source.layers.map(row) : [{ name: "", cells: order.map(cell) }],
     };
 }
 
@@ -433,18 +446,33 @@ function figure() {
 function figureButton(form) {
     const onclick = () =>
         downloadFigure(form, figure()).catch((error) => showError("figure", error));
-    return el("button", { type: "button", onclick, data: { testid: `overview-${form}` },
-        "aria-label": `All heads as ${form.toUpperCase()}` }, form.toUpperCase());
+    return el(
+        "button",
+        {
+            type: "button",
+            onclick,
+            data: { testid: `overview-${form}` },
+            "aria-label": `All heads as ${form.toUpperCase()}`,
+        },
+        form.toUpperCase(),
+    );
 }
 
 /** The buttons that make thumbnails larger and smaller. */
 function sizeButtons() {
-    const button = (text, name, testid, by) => el("button", { type: "button", "aria-label": name,
-        data: { testid }, onclick: () => resize(by) }, text);
-    return el("span", { class: "segments", role: "group", "aria-label": "Size of the maps" },
+    const button = (text, name, testid, by) =>
+        el(
+            "button",
+            { type: "button", "aria-label": name, data: { testid }, onclick: () => resize(by) },
+            text,
+        );
+    return el(
+        "span",
+        { class: "segments", role: "group", "aria-label": "Size of the maps" },
         button("−", "Smaller maps", "overview-smaller", -1),
         button("+", "Larger maps", "overview-larger", 1),
-        button("Fit", "Fit: all heads beside one another", "overview-fit", 0));
+        button("Fit", "Fit: all heads beside one another", "overview-fit", 0),
+    );
 }
 
 // ---- Panel --------------------------------------------------------------------------------------
@@ -465,56 +493,100 @@ function titles(names) {
 /** The controls; those that need a statistic that was not asked for lack it. */
 function controls() {
     const { sort, color_by, filter, pool, scale, targets, ablate } = settings(),
-        names = titles(available(asked).filter((name) => tells(source, name))),
-        focus = document.activeElement?.dataset.testid,
+        names = titles(available(state.asked).filter((name) => tells(state.source, name))),
+        focus = document.activeElement?.getAttribute("data-testid"),
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
         labelled(title, select(options, value, change, { data: { testid } }));
-    const heads = select(Object.entries(ways).map(([way, { title }]) => [way, title]),
-        source.way ?? "", (value) => set({ heads: value }),
-        { disabled: !canCombine(source), data: { testid: "overview-heads" } });
+    const combination = select(
+        Object.entries(ways).map(([way, { title }]) => [way, title]),
+        state.source.way ?? "",
+        (value) => set({ heads: value }),
+        { disabled: !canCombine(state.source), data: { testid: "overview-heads" } },
+    );
     const open = parts.controls.querySelector("details")?.open ?? false;
     fill(
         parts.controls,
         choice("Sort by", "overview-sort", [["layer", "layer"], ...names], sort, (value) =>
-            set({ sort: value })),
-        choice("Colour by", "overview-color", [["weights", "weights"], ...names], color_by,
-            (value) => set({ color_by: value })),
-        choice("Targets", "overview-targets", Object.entries(targetNames),
+            set({ sort: value }),
+        ),
+        choice(
+            "Colour by",
+            "overview-color",
+            [["weights", "weights"], ...names],
+            color_by,
+            (value) => set({ color_by: value }),
+        ),
+        choice(
+            "Targets",
+            "overview-targets",
+            Object.entries(targetNames),
             own ? "positions" : targets,
-            (value) => set({ targets: value === "positions" ? "0" : value })),
-        own ? labelled("Positions", el("input", {
-            value: targets,
-            data: { testid: "overview-positions" },
-            onchange: (event) => set({ targets: event.target.value.trim() }),
-        })) : null,
-        el("details", { open, class: "more" }, el("summary", {}, "More"), el("div", { class: "toolbar" },
-        labelled("Heads", heads),
-        choice("Pattern", "overview-filter",
-            [["", "all"], ...Object.keys(patterns).map((name) => [name, name])], filter,
-            (value) => set({ filter: value })),
-        choice("Scale", "overview-scale",
-            ["linear", "log", "rank"].map((name) => [name, name]), scale,
-            (value) => set({ scale: value })),
-        choice("Cells", "overview-pool", [["max", "maximum"], ["mean", "mean"]], pool,
-            (value) => set({ pool: value })),
-        labelled("Importance of heads", el("input", {
-            type: "checkbox",
-            checked: ablate === "1",
-            disabled: source.lacks.includes("ablation"),
-            data: { testid: "overview-ablate" },
-            onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
-        })),
-        )),
+            (value) => set({ targets: value === "positions" ? "0" : value }),
+        ),
+        own
+            ? labelled(
+                  "Positions",
+                  el("input", {
+                      value: targets,
+                      data: { testid: "overview-positions" },
+                      onchange: (event) => set({ targets: event.target.value.trim() }),
+                  }),
+              )
+            : null,
+        el(
+            "details",
+            { open, class: "more" },
+            el("summary", {}, "More"),
+            el(
+                "div",
+                { class: "toolbar" },
+                labelled("Heads", combination),
+                choice(
+                    "Pattern",
+                    "overview-filter",
+                    [["", "all"], ...Object.keys(patterns).map((name) => [name, name])],
+                    filter,
+                    (value) => set({ filter: value }),
+                ),
+                choice(
+                    "Scale",
+                    "overview-scale",
+                    ["linear", "log", "rank"].map((name) => [name, name]),
+                    scale,
+                    (value) => set({ scale: value }),
+                ),
+                choice(
+                    "Cells",
+                    "overview-pool",
+                    [
+                        ["max", "maximum"],
+                        ["mean", "mean"],
+                    ],
+                    pool,
+                    (value) => set({ pool: value }),
+                ),
+                labelled(
+                    "Importance of heads",
+                    el("input", {
+                        type: "checkbox",
+                        checked: ablate === "1",
+                        disabled: state.source.lacks.includes("ablation"),
+                        data: { testid: "overview-ablate" },
+                        onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
+                    }),
+                ),
+            ),
+        ),
     );
     if (focus) parts.controls.querySelector(`[data-testid="${focus}"]`)?.focus();
 }
 
 function build() {
     hidePreview();
-    fine = false;
-    heads = source.layers.flatMap((layer) =>
-        Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
+    state.fine = false;
+    state.heads = state.source.layers.flatMap((layer) =>
+        Array.from({ length: state.source.spec(layer).num_attention_heads }, (_, head) =>
             thumbnail(layer, head),
         ),
     );
@@ -523,28 +595,36 @@ function build() {
 
 /** Another source, or the same that has grown. */
 function show(next) {
-    const grown = next !== null && next === source;
-    source = next;
-    parts.body.hidden = source === null;
-    const told = source?.told && [el("span", { class: "how" }, " layers down, heads across: click one"),
-        el("span", { class: "visually-hidden" }, " over ", source.title)]; // which its field says
-    fill(parts.title, source && !told ? source.title : "All heads", told);
-    parts.mark.hidden = !source?.mark;
-    parts.mark.textContent = source?.mark?.split("; ")[0] ?? "";
-    if (source === null) return;
-    fill(parts.left, source.leftOut);
+    const grown = next !== null && next === state.source;
+    state.source = next;
+    parts.body.hidden = state.source === null;
+    const { told, title } = state.source ?? {};
+    fill(
+        parts.title,
+        "All heads",
+        state.source && el("span", { class: told ? "visually-hidden" : "how" }, ` of ${title}`),
+        el(
+            "span",
+            { class: "how" },
+            told ? " layers down, heads across: click one" : " · click one",
+        ),
+    ); // the field of a sentence says its title
+    parts.mark.hidden = !state.source?.mark;
+    parts.mark.textContent = state.source?.mark?.split("; ")[0] ?? "";
+    if (state.source === null) return;
+    fill(parts.left, state.source.leftOut);
     if (!grown) build();
     load();
     controls();
 }
 
 function changed(_, names) {
-    if (!source) return;
+    if (!state.source) return;
     const has = (...list) => list.some((name) => names.has(name));
-    if (has("pool") || (has("scale") && settings().scale !== "linear" && !fine)) load();
+    if (has("pool") || (has("scale") && settings().scale !== "linear" && !state.fine)) load();
     else if (has("targets", "ablate")) load({ maps: false });
-    if (has("scale", "colors")) heads.forEach(paint);
-    if (has("sort", "color_by")) heads.forEach(describe);
+    if (has("scale", "colors")) state.heads.forEach(paint);
+    if (has("sort", "color_by")) state.heads.forEach(describe);
     if (has("sort", "filter", "color_by", "colors")) arrange();
     if (has("layer", "head")) mark();
     if (has("size")) showSize();
@@ -555,30 +635,63 @@ function changed(_, names) {
 export function start() {
     parts.controls = el("div", { class: "toolbar" });
     parts.note = el("p", { class: "muted", role: "status", data: { testid: "overview-note" } });
-    parts.unfinished = el("p", { class: "toolbar", role: "status", hidden: true },
+    parts.unfinished = el(
+        "p",
+        { class: "toolbar", role: "status", hidden: true },
         el("span", { class: "mark" }, "Not finished: heads may be missing or show what was before"),
-        el("button", { type: "button", onclick: () => load(), data: { testid: "overview-again" } },
-            "Go on"));
+        el(
+            "button",
+            { type: "button", onclick: () => load(), data: { testid: "overview-again" } },
+            "Go on",
+        ),
+    );
     parts.count = el("span", { class: "muted", role: "status" });
-    parts.legend = el("span", { class: "range", hidden: true },
-        el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
+    parts.legend = el(
+        "span",
+        { class: "range", hidden: true },
+        el("span"),
+        el("canvas", { width: 64, height: 1, "aria-hidden": "true" }),
+        el("span"),
+    );
     parts.grid = el("div", {
         class: "all-heads",
         role: "grid",
         "aria-label": "Heads",
         onkeydown: onKey,
     });
-    parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
-        data: { testid: "overview-preview" } });
+    parts.preview = el("div", {
+        id: "preview",
+        class: "panel",
+        hidden: true,
+        data: { testid: "overview-preview" },
+    });
     parts.title = el("h2");
     parts.mark = el("span", { class: "mark", hidden: true });
     parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
-    parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
+    parts.body = el(
+        "div",
+        { hidden: true },
+        parts.left,
+        parts.controls,
+        parts.note,
         parts.unfinished,
-        el("p", { class: "toolbar overview-line" }, parts.count, parts.legend, sizeButtons(),
-            figureButton("svg"), figureButton("png")), parts.grid);
-    fill(byId("overview"), el("div", { class: "toolbar" }, parts.title, parts.mark), parts.body,
-        parts.preview);
+        el(
+            "p",
+            { class: "toolbar overview-line" },
+            parts.count,
+            parts.legend,
+            sizeButtons(),
+            figureButton("svg"),
+            figureButton("png"),
+        ),
+        parts.grid,
+    );
+    fill(
+        byId("overview"),
+        el("div", { class: "toolbar" }, parts.title, parts.mark),
+        parts.body,
+        parts.preview,
+    );
     showSize();
     onSource(show);
     listen(changed);

@@ -8,6 +8,8 @@
  */
 import { bytesOf, countOf, entryOf, fail, shown } from "./tensors.js";
 
+/** @typedef {import("./tensors.js").Opened} Opened */
+
 const MAX_BYTES = 16 * 2 ** 20; // of data.pkl
 const MAX_VALUES = 65536; // that are looked at for tensors
 const MAX_DEPTH = 4; // of lists in lists
@@ -24,8 +26,11 @@ class Global {
 
 /** A tensor: which storage it is in, and how. */
 class Stored {
-    constructor([storage, offset, shape, strides]) {
-        Object.assign(this, { storage, offset, shape, strides });
+    constructor(/** @type {any[]} */ [storage, offset, shape, strides]) {
+        this.storage = storage;
+        this.offset = offset;
+        this.shape = shape;
+        this.strides = strides;
     }
 }
 
@@ -35,7 +40,8 @@ class Machine {
     at = 0;
 
     constructor(bytes, name) {
-        Object.assign(this, { bytes, name });
+        this.bytes = bytes;
+        this.name = name;
         this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     }
 

@@ -55,7 +55,12 @@ export class Picture {
      *     fields: modifiers that are sent with each call
      */
     constructor(source, what) {
-        Object.assign(this, { source, ...what });
+        this.source = source;
+        this.layer = what.layer;
+        this.head = what.head;
+        this.kind = what.kind;
+        this.stage = what.stage;
+        this.fields = what.fields;
         this.spec = computedSpec(source, what.layer);
         this.rows = source.queries;
         this.keys = source.keys;
@@ -139,7 +144,7 @@ export class Picture {
         return this.stats;
     }
 
-    /** Fetches what is painted. @param {[number, number]} pixels rows and columns of the screen */
+    /** Fetches what is painted. @param {number[]} pixels rows and columns of the screen */
     async fetch(pixels, signal) {
         if (this.whole) {
             const { data } = await this.#ask({}, signal);
@@ -252,8 +257,9 @@ export class Picture {
         const values = await this.#fetchRows(begin, last - begin, signal);
         this.#pieces.push({ first: begin, end: last, values });
         let bytes = 0;
-        const from = this.#pieces.findLastIndex(({ values: { byteLength } }) =>
-            (bytes += byteLength) > KEPT_BYTES);
+        const from = this.#pieces.findLastIndex(
+            ({ values: { byteLength } }) => (bytes += byteLength) > KEPT_BYTES,
+        );
         this.#pieces.splice(0, Math.min(from + 1, this.#pieces.length - 1));
     }
 
@@ -275,11 +281,14 @@ export class Picture {
     async fetchAhead(row, by, signal) {
         this.#use(row);
         const count = this.#rowsIn(MOST_BYTES);
-        const missing = Array.from({ length: count }, (_, i) => row + by * (i + 1))
-            .find((next) => next >= 0 && next < this.rows && !this.rowValues(next));
+        const missing = Array.from({ length: count }, (_, i) => row + by * (i + 1)).find(
+            (next) => next >= 0 && next < this.rows && !this.rowValues(next),
+        );
         if (missing === undefined || this.#refused) return;
         const first = by > 0 ? missing : missing - count + 1;
-        const done = this.#fetchPiece(first, first + count, signal).catch(() => (this.#refused = true));
+        const done = this.#fetchPiece(first, first + count, signal).catch(
+            () => (this.#refused = true),
+        );
         this.#coming = { first, end: first + count, done };
         await done;
         this.#coming = null;

@@ -26,7 +26,7 @@ export function parse(text) {
 }
 
 /** The sum of a metric's samples whose labels pass `chosen`; 0 where there is none yet. */
-export function total(metrics, name, chosen = () => true) {
+export function total(metrics, name, chosen = (_labels) => true) {
     const samples = metrics.get(name) ?? [];
     return samples.reduce((sum, { labels, value }) => (chosen(labels) ? sum + value : sum), 0);
 }
@@ -36,9 +36,12 @@ export function total(metrics, name, chosen = () => true) {
  * @returns {{count: number, sum: number, buckets: Array<[number, number]>}} buckets: upper bound
  *     and how many were at most that
  */
-export function between(before, after, name, chosen = () => true) {
+export function between(before, after, name, chosen = (_labels) => true) {
     const counts = new Map();
-    for (const [metrics, sign] of [[after, 1], [before, -1]])
+    for (const [metrics, sign] of [
+        [after, 1],
+        [before, -1],
+    ])
         for (const { labels, value } of metrics.get(`${name}_bucket`) ?? [])
             if (chosen(labels)) {
                 const bound = numberOf(labels.le);

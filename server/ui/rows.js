@@ -48,7 +48,7 @@ export function randomRow(token, seed, width) {
     return row;
 }
 
-/** @returns {import("./files.js").Tensor} rows [T,width]; large ones are BF16 */
+/** @returns {import("./tensors.js").Tensor} rows [T,width]; large ones are BF16 */
 export function randomRows(tokens, seed, width) {
     const half = 4 * tokens.length * width > MAX_FP32_BYTES;
     const data = new (half ? Uint16Array : Float32Array)(tokens.length * width),
@@ -92,7 +92,10 @@ function positions(tokens, wanted) {
  */
 export function groupOf(name, tokens) {
     if (Object.hasOwn(groups, name)) return groups[name](tokens);
-    const given = name.split(",").map((part) => part.trim()).filter((part) => /^\d+$/.test(part));
+    const given = name
+        .split(",")
+        .map((part) => part.trim())
+        .filter((part) => /^\d+$/.test(part));
     const within = given.map(Number).filter((position) => position < tokens.length);
     return [...new Set(within)].sort((a, b) => a - b);
 }

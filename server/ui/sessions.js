@@ -9,6 +9,7 @@ import { base, client } from "./client.js";
 import { ask } from "./dialog.js";
 import { byId, bytesText, download, el, fill, labelled } from "./dom.js";
 import { announce, run, showError } from "./status.js";
+import { part } from "./store.js";
 
 const PAGE = 25; // sessions of a page
 const STORED = "attnd-sessions"; // ids that this tab knows
@@ -17,11 +18,18 @@ const MOST_EXPORTED = 256e6; // bytes of a session whose file the page holds in 
 const ID = "[A-Za-z0-9][A-Za-z0-9_.\\-]{0,63}";
 
 const parts = {}; // elements of the panel by name
-let starts = [""]; // `after` of each page up to the one that is shown
-let next = null; // `after` of the next page, null at the end
-let listed = true; // whether this key may list
+const state = part("sessions", {
+    starts: [""], // `after` of each page up to the one that is shown
+    next: null, // `after` of the next page, null at the end
+    listed: true, // whether this key may list
+    /** @type {(id: string) => Promise<any>} shows a session in the first tab */
+    lookAt: async () => {},
+});
 
-const pathOf = ({ session_id, owner }, rest = "") =>
+const pathOf = (
+    /** @type {{session_id: string, owner?: string}} */ { session_id, owner },
+    rest = "",
+) =>
     `/sessions/${encodeURIComponent(session_id)}${rest}` +
     (owner !== undefined && rest === "" ? `?owner=${encodeURIComponent(owner)}` : "");
 
@@ -51,7 +59,7 @@ async function readKnown(signal) {
     for (const id of known()) {
         try {
             found.push(await client(signal).get(pathOf({ session_id: id })));
-        } catch (error) {
+        } catch (/** @type {any} */ error) {
             if (error.kind !== "not_found") throw error;
             forget(id);
         }
@@ -62,15 +70,15 @@ async function readKnown(signal) {
 // ---- Reading ----------------------------------------------------------------------------------
 
 async function readPage(signal) {
-    const after = starts[starts.length - 1];
+    const after = state.starts[state.starts.length - 1];
     const query = `details=1&limit=${PAGE}${after ? `&after=${encodeURIComponent(after)}` : ""}`;
     try {
         const page = await client(signal).get(`/sessions?${query}`);
-        listed = true;
+        state.listed = true;
         return page;
-    } catch (error) {
+    } catch (/** @type {any} */ error) {
         if (error.code !== "forbidden") throw error;
-        listed = false;
+        state.listed = false;
         return readKnown(signal);
     }
 }
@@ -80,13 +88,13 @@ async function refresh() {
     const page = await run("session", "Reading sessions", readPage);
     parts.table.setAttribute("aria-busy", "false");
     if (page === undefined) return;
-    next = page.next;
+    state.next = page.next;
     show(page.sessions);
 }
 
 function turn(forward) {
-    if (forward) starts.push(next);
-    else starts.pop();
+    if (forward) state.starts.push(state.next);
+    else state.starts.pop();
     refresh();
 }
 
@@ -162,17 +170,15 @@ async function exportState(session) {
     if (state) download(name, state.buffer, "application/octet-stream");
 }
 
-let lookAt = async () => {};
-
 /** @param {(id: string) => Promise<void>} shower shows the last key of a session in the first tab */
 export function onLook(shower) {
-    lookAt = shower;
+    state.lookAt = shower;
 }
 
 /** Opens the session in the first tab. */
 function look({ session_id }) {
     set({ tab: "attention" }, { step: true });
-    return lookAt(session_id);
+    return state.lookAt(session_id);
 }
 
 const actions = [
@@ -260,16 +266,22 @@ function show(sessions) {
                 names.map((name) => el("th", { scope: "col", class: kindOf(name) }, name)),
             ),
         ),
-        el("tbody", {}, sessions.map((session) => rowOf(session, owners))),
+        el(
+            "tbody",
+            {},
+            sessions.map((session) => rowOf(session, owners)),
+        ),
     );
     parts.table.hidden = sessions.length === 0;
     parts.none.hidden = sessions.length > 0;
-    parts.none.textContent = listed ? "There is no session." : "This tab knows of no session.";
-    parts.byId.hidden = listed;
-    parts.pages.hidden = !listed || (starts.length === 1 && next === null);
-    parts.previous.disabled = starts.length === 1;
-    parts.next.disabled = next === null;
-    parts.place.textContent = `Page ${starts.length}`;
+    parts.none.textContent = state.listed
+        ? "There is no session."
+        : "This tab knows of no session.";
+    parts.byId.hidden = state.listed;
+    parts.pages.hidden = !state.listed || (state.starts.length === 1 && state.next === null);
+    parts.previous.disabled = state.starts.length === 1;
+    parts.next.disabled = state.next === null;
+    parts.place.textContent = `Page ${state.starts.length}`;
 }
 
 /** For a key that may not list: a session by its id. */

@@ -9,6 +9,9 @@ import { call, client } from "./client.js";
 import { integers, settings } from "./address.js";
 import { InputError, numbersOf, open, readRows, rowsShape } from "./files.js";
 import { randomRow, randomRows } from "./rows.js";
+import { part, tell, watch } from "./store.js";
+
+/** @typedef {import("./tensors.js").Tensor} Tensor */
 
 const PADDING = ["[PAD]", "<pad>", "<|pad|>"]; // tokens that are never attended
 const CACHE_BYTES = 24e6; // rows that stay in memory, of all supplies
@@ -81,7 +84,10 @@ const reading = new Map(); // key -> promise of a tensor, which others wait for 
 async function cached(owner, name, read) {
     const key = `${owner.id}/${name}`;
     if (!cache.has(key) && !reading.has(key))
-        reading.set(key, Promise.resolve(read()).finally(() => reading.delete(key)));
+        reading.set(
+            key,
+            Promise.resolve(read()).finally(() => reading.delete(key)),
+        );
     const tensor = cache.get(key) ?? (await reading.get(key));
     cache.delete(key);
     cache.set(key, tensor);
@@ -93,13 +99,38 @@ async function cached(owner, name, read) {
     return tensor;
 }
 
-let supplies = 0;
+const state = part("source", { shown: null, supplies: 0 }); // the one that is looked at
 
-/** Rows for layers. `has(layer, width)` says whether there are some of that width. */
+/** Rows for layers. `has(layer, width)` says whether there are some of that width; `keyOf` names
+ *  those of a layer in memory, `read` reads them. */
 export class Supply {
-    /** @param {{title: string, mark?: string, labels: string[], length: number}} facts */
+    /** @type {string} */
+    title;
+    /** @type {string|null} what is to be known of the rows */
+    mark;
+    /** @type {string[]} */
+    labels;
+    /** @type {number} */
+    length;
+
+    /** @param {{title: string, mark?: string|null, labels: string[], length: number}} facts */
     constructor(facts) {
-        Object.assign(this, { id: ++supplies, mark: null }, facts);
+        Object.assign(this, { id: ++state.supplies, mark: null }, facts);
+    }
+
+    /** @returns {boolean} */
+    has(layer, width) {
+        throw new Error("of a kind of supply");
+    }
+
+    /** @returns {string} */
+    keyOf(layer, width) {
+        throw new Error("of a kind of supply");
+    }
+
+    /** @returns {any} */
+    read(layer, width) {
+        throw new Error("of a kind of supply");
     }
 
     /** @returns {Promise<Tensor>} rows begin to begin + count of those for a layer */
@@ -112,6 +143,11 @@ export class Supply {
 }
 
 class TokenSupply extends Supply {
+    constructor(/** @type {any} */ { seed, ...facts }) {
+        super(facts);
+        this.seed = seed;
+    }
+
     has() {
         return true;
     }
@@ -126,6 +162,12 @@ class TokenSupply extends Supply {
 }
 
 class FileSupply extends Supply {
+    constructor(/** @type {any} */ { file, entryOf, ...facts }) {
+        super(facts);
+        this.file = file;
+        this.entryOf = entryOf;
+    }
+
     has(layer, width) {
         const entry = this.entryOf(layer);
         return entry !== undefined && rowsShape(entry)[1] === width;
@@ -188,7 +230,39 @@ export class Source {
     kind = "rows"; // or "session"
     path = "/attend";
     mark = null;
+    leftOut = ""; // a sentence about layers that are not shown
     lacks = []; // outputs that this source cannot have
+    local = false; // computed in the page
+    /** @type {string|undefined} how heads are combined */
+    way;
+    /** @type {any} entry of GET /models, or what stands for it */
+    model;
+    /** @type {string} */
+    title;
+    /** @type {number[]} */
+    layers;
+    /** @type {string[]} */
+    queryLabels;
+    /** @type {string[]} */
+    keyLabels;
+    /** @type {Supply} */
+    supply;
+    /** @type {Supply|null} rows of keys and values, where these are others */
+    encoder;
+    /** @type {Uint8Array|null} 0 where a key is padding */
+    padding;
+    /** @type {any} as GET /sessions/{id} has it */
+    session;
+    /** @type {boolean} the step is computed and not kept */
+    peek;
+    /** @type {Map<number, number>} tokens of each layer of the session */
+    lengths;
+    /** @type {Map<string, any>} tensors of the session's state */
+    entries;
+    /** @type {object[]|undefined} heads that are told of, of the demonstration model */
+    told;
+    /** @type {object[]|undefined} tokens that it expects */
+    next;
     stats = new Map(); // layer -> {queries, heads}: head_stats as the model has it, once they came
 
     constructor(facts) {
@@ -210,6 +284,11 @@ export class Source {
     /** @returns {object} fields that the settings change in a layer */
     modifiers(layer) {
         return modifiersOf(layer, this.spec(layer));
+    }
+
+    /** @returns {Promise<object>} the fields of a call that say what is attended */
+    async inputs(layer) {
+        throw new Error("of a kind of source");
     }
 
     headName(layer, head) {
@@ -237,8 +316,7 @@ export class RowsSource extends Source {
             spec = this.spec(layer),
             fields = { model: model.name, layer };
         fields.hidden_states = await supply.at(layer, spec.hidden_size);
-        if (this.padding)
-            fields.padding_mask = { data: this.padding, shape: [this.keys] };
+        if (this.padding) fields.padding_mask = { data: this.padding, shape: [this.keys] };
         if (encoder && spec.key_size === spec.value_size)
             fields.encoder_hidden_states = await encoder.at(layer, spec.key_size);
         else if (encoder) {
@@ -271,8 +349,10 @@ function chooseLayers(model, supply, encoder, wanted) {
         if (reason === null) layers.push(layer);
         else reasons.set(reason, [...(reasons.get(reason) ?? []), layer]);
     }
-    const parts = [...reasons].map(([reason, out]) =>
-        `${out.length > 1 ? "layers" : "layer"} ${out.join(", ")} of ${model.name}: ${reason}`);
+    const parts = [...reasons].map(
+        ([reason, out]) =>
+            `${out.length > 1 ? "layers" : "layer"} ${out.join(", ")} of ${model.name}: ${reason}`,
+    );
     const why = parts.join("; ");
     if (layers.length > 0) return { layers, leftOut: why && `Not shown: ${why}` };
     const none = `${model.name} has none of the layers that are asked for`;
@@ -282,17 +362,24 @@ function chooseLayers(model, supply, encoder, wanted) {
 const RANDOM = "random weights: patterns mean nothing";
 
 const marks = (...supplied) =>
-    supplied.filter((supply) => supply?.mark).map(({ mark }) => mark).join("; ") || null;
+    supplied
+        .filter((supply) => supply?.mark)
+        .map(({ mark }) => mark)
+        .join("; ") || null;
 
 /** @returns {Uint8Array|null} 0 where a key is padding, by its text or the setting; or null */
 export function paddingOf(labels) {
     const real = Uint8Array.from(labels, (label) => (PADDING.includes(label.trim()) ? 0 : 1));
-    const given = settings().padding.split(",").filter((part) => part.trim() !== "");
+    const given = settings()
+        .padding.split(",")
+        .filter((part) => part.trim() !== "");
     for (const part of given) {
         const [, from, to = from] = /^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$/.exec(part) ?? [];
         if (!(Number(from) <= Number(to) && Number(to) < real.length))
-            throw new InputError(`padding ${part.trim()}: positions of keys are expected, from 0 to ` +
-                `${real.length - 1}, such as 0-3,7`);
+            throw new InputError(
+                `padding ${part.trim()}: positions of keys are expected, from 0 to ` +
+                    `${real.length - 1}, such as 0-3,7`,
+            );
         real.fill(0, Number(from), Number(to) + 1);
     }
     return real.includes(0) ? real : null;
@@ -429,8 +516,10 @@ export async function lastKeySource(model, session) {
     const { length, layers } = longest(session);
     if (length === 0) throw new InputError(`session ${session.session_id} holds no tokens`);
     if (session.bytes > MAX_STATE_BYTES)
-        throw new InputError(`session ${session.session_id} is too large to fetch: give the rows ` +
-            "of its last step, or rows for a step that is not kept");
+        throw new InputError(
+            `session ${session.session_id} is too large to fetch: give the rows ` +
+                "of its last step, or rows for a step that is not kept",
+        );
     const state = await (await client().open(session.session_id)).export();
     const opened = await open(new Blob([state]), session.session_id);
     return new LastKeySource({
@@ -456,27 +545,24 @@ export function factsOf({ title, told, model, layers, queries, keys }) {
     const heads = counted(specOf(model, layers[0]).num_attention_heads, "head");
     const all = `${counted(layers.length, "layer")} × ${heads}`;
     return [told ? null : title, `${model.name} (${model.family})`, all, tokens]
-        .filter(Boolean).join(" · ");
+        .filter(Boolean)
+        .join(" · ");
 }
 
 // ---- The one that is looked at ------------------------------------------------------------------
 
-let shown = null;
-const listeners = new Set();
-
 /** @returns {Source|null} */
 export function current() {
-    return shown;
+    return state.shown;
 }
 
 /** Makes `source` the current one; the same one again says that it has grown. */
 export function use(source) {
-    shown = source;
-    for (const listener of [...listeners]) listener(source);
+    state.shown = source;
+    tell("source", source);
 }
 
 /** Calls listener(source) for every source from now on. @returns {() => void} ends that */
 export function onSource(listener) {
-    listeners.add(listener);
-    return () => listeners.delete(listener);
+    return watch("source", listener);
 }

@@ -37,7 +37,7 @@ function onTargets({ values, rows, columns }, targets) {
 /**
  * What a head does: the daemon's pattern; induction or bracket, which tokens tell; or self, which is
  * the distance 0 of `positional`.
- * @param {{pattern: string}} stats
+ * @param {{pattern: string, self?: number}} stats
  * @param {{values: ArrayLike<number>, rows: number, columns: number}|null} map of single weights
  * @param {{encoder?: object, keyLabels: string[]}} source whose queries and keys are the same tokens,
  *     unless they are an encoder's

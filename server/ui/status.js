@@ -5,8 +5,9 @@
  * daemon are shown as text, with what to do about them, until the next work succeeds.
  */
 import { byId, el, fill } from "./dom.js";
+import { part } from "./store.js";
 
-const running = new Map(); // slot -> { label, done, of, controller, shown }
+const running = part("status", new Map()); // slot -> { label, done, of, controller, shown }
 
 const shown = () => [...running.values()].filter((work) => work.shown);
 
@@ -37,10 +38,12 @@ function show() {
 
 /** Runs `work` once: {result}, or {error}. */
 async function attempt(entry, work) {
-    const timer = entry.label && setTimeout(() => {
-        entry.shown = true;
-        show();
-    }, 150); // short work shows nothing that would flicker
+    const timer =
+        entry.label &&
+        setTimeout(() => {
+            entry.shown = true;
+            show();
+        }, 150); // short work shows nothing that would flicker
     try {
         return {
             result: await work(entry.controller.signal, (done, of) => {
@@ -112,7 +115,7 @@ export function errorText(error) {
 /**
  * Shows an error until work of the slot succeeds or the user closes it.
  * @param {string} slot
- * @param {Error} error
+ * @param {Error & {code?: string}} error
  * @param {(again: boolean) => void} [decide] called when the user closes it or wants to try again
  */
 export function showError(slot, error, decide) {

@@ -7,7 +7,7 @@
  */
 import { fitted, labelPlaces } from "./axes.js";
 import { hexOf, inkOn, rgbOf } from "./colors.js";
-import { fittedNumber } from "./dom.js";
+import { fittedNumber, tickText } from "./dom.js";
 
 export const MOST_CELLS = 200; // rows or columns that are drawn as rectangles
 
@@ -58,15 +58,18 @@ const WIDTHS = { ".": 0.32, "−": 0.84, "+": 0.84, "∞": 0.84 }; // of DejaVu 
 const widthOf = (text, size) =>
     [...text].reduce((sum, letter) => sum + size * (WIDTHS[letter] ?? 0.64), 0);
 
-/** @returns {string} a tick's number, short */
-export function tickText(value) {
-    if (value === 0) return "0";
-    const size = Math.abs(value);
-    const text =
-        size < 1e-3 || size >= 1e5
-            ? Number(value.toPrecision(2)).toExponential().replace("e+", "e")
-            : String(Number(value.toPrecision(3)));
-    return text.replaceAll("-", "−");
+/** Which ticks have their number: all, every second or every third one ..., so that none touches
+ *  another: from the middle of a diverging scale, the end of a logarithmic one, else the begin. */
+function toldTicks(places, { diverging, kind }) {
+    const last = places.length - 1;
+    const from = diverging ? Math.round(last / 2) : kind === "log" ? last : 0;
+    for (let step = 1; ; step++) {
+        const told = (i) => (i - from) % step === 0;
+        const shown = places.filter((_, i) => told(i));
+        const touches = ({ x, half }, i) =>
+            i > 0 && x - half < shown[i - 1].x + shown[i - 1].half + 6;
+        if (!shown.some(touches)) return told;
+    }
 }
 
 /**
@@ -87,24 +90,22 @@ export function legend(scale, colors, width, ink) {
             fill: hexOf(colors, i / (PARTS - 1)),
         }),
     );
-    let last = -Infinity;
-    const ticks = scale.ticks.map(({ unit, value }) => {
+    const places = scale.ticks.map(({ unit, value }) => {
         const at = begin + span * unit;
         const text = tickText(value);
         const half = widthOf(text, 11) / 2;
-        const x = Math.max(half, Math.min(width - half, at)); // at an end: within the picture
-        if (x - half < last + 6) return null; // would touch the one before
-        last = x + half;
-        return [
-            svg("path", { d: `M${rounded(at)} 12v4`, stroke: ink }),
-            svg("text", { x, y: 28, "text-anchor": "middle", fill: ink }, text),
-        ];
+        return { at, text, half, x: Math.max(half, Math.min(width - half, at)) }; // within the picture
     });
+    const told = toldTicks(places, scale);
+    const ticks = places.map(({ at, text, x }, i) => [
+        svg("path", { d: `M${rounded(at)} 12v4`, stroke: ink }),
+        told(i) ? svg("text", { x, y: 28, "text-anchor": "middle", fill: ink }, text) : null,
+    ]);
     return svg(
         "g",
         { "font-family": "sans-serif", "font-size": 11 },
         parts,
-        ticks.filter(Boolean).flat(),
+        ticks.flat().filter(Boolean),
     );
 }
 
@@ -225,7 +226,8 @@ export function mapSvg(shown, image) {
     const down = rows * size;
     const sinks = sinkColumn(shown, size, across + 8);
     const lines = [title, ...caption.split("\n")].flatMap((text) =>
-        text === "" ? [] : wrapped(text, width - 16, averageWidth));
+        text === "" ? [] : wrapped(text, width - 16, averageWidth),
+    );
     const height = top + down + 50 + 14 * lines.length;
     const cells = image
         ? svg("image", { width: across, height: down, preserveAspectRatio: "none", href: image })
@@ -245,13 +247,20 @@ export function mapSvg(shown, image) {
             data ? svg("metadata", {}, data) : null,
             svg("rect", { width, height, fill: "#ffffff" }),
             lines.map((line, i) =>
-                svg("text", { x: 8, y: height - 8 - 14 * (lines.length - 1 - i) }, line)),
+                svg("text", { x: 8, y: height - 8 - 14 * (lines.length - 1 - i) }, line),
+            ),
             svg(
                 "g",
                 { transform: `translate(${rounded(left)} ${rounded(top)})` },
                 svg("text", { x: across / 2, y: 12 - top, ...middle }, "key"),
-                svg("text", { transform: `translate(${rounded(12 - left)} ${rounded(down / 2)}) rotate(-90)`,
-                    ...middle }, "query"),
+                svg(
+                    "text",
+                    {
+                        transform: `translate(${rounded(12 - left)} ${rounded(down / 2)}) rotate(-90)`,
+                        ...middle,
+                    },
+                    "query",
+                ),
                 svg("rect", { width: across, height: down, fill: "#e4e4e4" }),
                 cells,
                 svg("rect", { width: across, height: down, fill: "none", stroke: "#808080" }),

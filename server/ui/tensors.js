@@ -11,7 +11,9 @@ import { numbersOfHalves } from "./attn-client.mjs";
  * @typedef {{name: string, shape: number[], datatype: string, read: () => Promise<Tensor>,
  *     part: (begin: number, count: number) => Promise<Tensor>}} Entry
  *     part: `count` numbers from `begin` on, as a tensor of one dimension
- * @typedef {{name: string, entries: Entry[], metadata: Object<string, string>}} Opened
+ * @typedef {{name: string, entries: Entry[], metadata: Object<string, string>,
+ *     digest?: string}} Opened
+ *     digest: the first digits of the SHA-256 of the file
  */
 
 export const MAX_HEADER = 64 * 2 ** 20; // bytes of a header, and of a JSON or text file
@@ -25,6 +27,7 @@ export class InputError extends Error {
     code = "input";
 }
 
+/** @returns {never} */
 export function fail(name, text) {
     throw new InputError(`${name}: ${text}`);
 }

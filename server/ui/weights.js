@@ -11,6 +11,10 @@ import { LocalSource } from "./local_source.js";
 import { paddingOf } from "./source.js";
 import { InputError, MAX_TOKENS, fail, numbersOf, shown } from "./tensors.js";
 
+/** @typedef {import("./source.js").Source} Source */
+/** @typedef {import("./tensors.js").Opened} Opened */
+/** @typedef {import("./tensors.js").Entry} Entry */
+
 const MAX_CELLS = 2 ** 26; // of a map: 8,192 x 8,192
 const MAX_NUMBERS = 2 ** 30; // of a file
 const SUM_OFF = 0.01; // rounding to bfloat16 changes the sum of a row by less
@@ -18,12 +22,13 @@ const SUM_OFF = 0.01; // rounding to bfloat16 changes the sum of a row by less
 /** @returns {{layers: number, heads: number, map: number[]}|null} how a tensor holds weights */
 function formOf({ shape }) {
     const map = shape.slice(-2);
-    const [layers, heads] = {
-        2: () => [1, 1],
-        3: () => [1, shape[0]],
-        4: () => [shape[0], shape[1]],
-        5: () => (shape[1] === 1 ? [shape[0], shape[2]] : []),
-    }[shape.length]?.() ?? [];
+    const [layers, heads] =
+        {
+            2: () => [1, 1],
+            3: () => [1, shape[0]],
+            4: () => [shape[0], shape[1]],
+            5: () => (shape[1] === 1 ? [shape[0], shape[2]] : []),
+        }[shape.length]?.() ?? [];
     const fits = layers >= 1 && heads >= 1 && map.every((size) => size >= 1 && size <= MAX_TOKENS);
     return fits ? { layers, heads, map } : null;
 }
@@ -51,8 +56,11 @@ export function weightGroups({ entries }) {
 export function groupNamed(opened, name) {
     const groups = weightGroups(opened);
     if (groups.size === 0)
-        fail(opened.name, "has no tensor [heads, tokens, tokens] of weights, or [layers, heads, " +
-            "tokens, tokens]");
+        fail(
+            opened.name,
+            "has no tensor [heads, tokens, tokens] of weights, or [layers, heads, " +
+                "tokens, tokens]",
+        );
     return groups.has(name) ? [name, groups.get(name)] : [...groups][0];
 }
 
@@ -65,10 +73,16 @@ function layersOf(group, file) {
         const form = formOf(entry);
         const where = `${file}: ${entry.name}`;
         if (String(form.map) !== String(map))
-            fail(where, `is ${shown(entry.shape)}, ${group[0].name} is ${shown(group[0].shape)}: ` +
-                "the maps of all layers have one size");
+            fail(
+                where,
+                `is ${shown(entry.shape)}, ${group[0].name} is ${shown(group[0].shape)}: ` +
+                    "the maps of all layers have one size",
+            );
         if (form.layers > 1 && group.length > 1)
-            fail(where, `is ${shown(entry.shape)}, a batch of ${form.layers}; save one of them: x[0]`);
+            fail(
+                where,
+                `is ${shown(entry.shape)}, a batch of ${form.layers}; save one of them: x[0]`,
+            );
         for (let i = 0; i < form.layers; i++)
             layers.push({ entry, begin: i * form.heads * size, heads: form.heads });
     }
@@ -79,18 +93,26 @@ function layersOf(group, file) {
 }
 
 /** Texts of queries and keys: `tokens` are those of the side, or sides, of as many tokens. */
-function labelsOf(opened, labels, [queries, keys]) {
+function labelsOf(opened, labels, /** @type {number[]} */ [queries, keys]) {
     const tokens = labels ?? metadataTokens(opened) ?? [];
     const others = metadataTokens(opened, "encoder_tokens") ?? tokens;
     if (tokens.length > 0 && tokens.length !== queries && tokens.length !== keys)
-        fail(opened.name, `there are ${tokens.length} tokens for ${queries} queries and ${keys} keys`);
-    const fitted = (texts, count) =>
-        texts.length === count ? texts : new Array(count).fill("");
+        fail(
+            opened.name,
+            `there are ${tokens.length} tokens for ${queries} queries and ${keys} keys`,
+        );
+    const fitted = (texts, count) => (texts.length === count ? texts : new Array(count).fill(""));
     return { queryLabels: fitted(tokens, queries), keyLabels: fitted(others, keys) };
 }
 
 class WeightsSource extends LocalSource {
-    last = {}; // the map that was read last, {key, map}: a large one is asked for row by row
+    /** @type {{key?: string, map?: any}} that was read last: a large one is asked for row by row */
+    last = {};
+
+    constructor({ places, ...facts }) {
+        super(facts);
+        this.places = places;
+    }
 
     async map(layer, head) {
         const key = `${layer}.${head}`;
@@ -145,7 +167,9 @@ function look(map, place, found) {
 
 function reasonOf(weight) {
     if (weight < 0) return `${weight}, and weights are not negative: of scores, save the softmax`;
-    return weight > 0 ? "infinity, which is no weight" : "what is no number (not a number, by IEEE 754)";
+    return weight > 0
+        ? "infinity, which is no weight"
+        : "what is no number (not a number, by IEEE 754)";
 }
 
 /** Reads all weights once. */

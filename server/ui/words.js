@@ -10,34 +10,61 @@ import { elementOf, svg } from "./svg.js";
 
 const LATE_MS = 350; // of a pointer that rests
 
-/** Patterns: what stands in the map, and a weight for query `t` on key `j` of a small one. */
+/** Patterns: what stands in the map, and a weight for query `t` on key `j` of a small one.
+ *  @type {Object<string, [string, (t: number, j: number) => number]>} */
 export const patterns = {
-    previous: ["most weight lies on the token before the query: a line just below the diagonal", (t, j) =>
-        Number(j === t - 1)],
-    self: ["most weight lies on the query's own token: the diagonal itself", (t, j) => Number(j === t)],
-    sink: ["most weight lies on the first token, which takes what a head has no use for: a column at " +
-        "the left", (t, j) => (j === 0 ? 1 : 0.1)],
-    positional: ["the strongest key is at one distance in most rows, such as 4 tokens before, whatever " +
-        "the tokens are: a line further below the diagonal", (t, j) => Number(j === t - 4)],
-    local: ["most weight lies within 4 tokens of the query: a band along the diagonal", (t, j) =>
-        Math.max(0, 1 - (t - j) / 4)],
-    focused: ["each query has one strong key, and neither place nor distance says which: single cells",
-        (t, j) => Number(j === (t * 7) % (t + 1))],
-    global: ["the weight is spread over many keys: the map has no bright cells", (t) => 1 / (t + 2)],
-    induction: ["where a token occurs again, the weight lies on what followed it the last time: a line " +
-        "that begins with the repetition", (t, j) => Number(t > 4 ? j === t - 4 : j === 0)],
-    bracket: ["within brackets each token looks at the innermost one that is open: short columns that " +
-        "begin at a bracket", (t, j) => Number(t < 2 ? j === 0 : j === (t > 4 && t < 8 ? 4 : 1))],
+    previous: [
+        "most weight lies on the token before the query: a line just below the diagonal",
+        (t, j) => Number(j === t - 1),
+    ],
+    self: [
+        "most weight lies on the query's own token: the diagonal itself",
+        (t, j) => Number(j === t),
+    ],
+    sink: [
+        "most weight lies on the first token, which takes what a head has no use for: a column at " +
+            "the left",
+        (t, j) => (j === 0 ? 1 : 0.1),
+    ],
+    positional: [
+        "the strongest key is at one distance in most rows, such as 4 tokens before, whatever " +
+            "the tokens are: a line further below the diagonal",
+        (t, j) => Number(j === t - 4),
+    ],
+    local: [
+        "most weight lies within 4 tokens of the query: a band along the diagonal",
+        (t, j) => Math.max(0, 1 - (t - j) / 4),
+    ],
+    focused: [
+        "each query has one strong key, and neither place nor distance says which: single cells",
+        (t, j) => Number(j === (t * 7) % (t + 1)),
+    ],
+    global: [
+        "the weight is spread over many keys: the map has no bright cells",
+        (t) => 1 / (t + 2),
+    ],
+    induction: [
+        "where a token occurs again, the weight lies on what followed it the last time: a line " +
+            "that begins with the repetition",
+        (t, j) => Number(t > 4 ? j === t - 4 : j === 0),
+    ],
+    bracket: [
+        "within brackets each token looks at the innermost one that is open: short columns that " +
+            "begin at a bracket",
+        (t, j) => Number(t < 2 ? j === 0 : j === (t > 4 && t < 8 ? 4 : 1)),
+    ],
 };
 
 /** Sentences: of controls by data-testid, of statistics and other words by data-term. */
 export const sentences = {
-    attention: "For each query, how much of each key's value it takes: a row of weights that sum to 1.",
+    attention:
+        "For each query, how much of each key's value it takes: a row of weights that sum to 1.",
     query: "A query is the token that looks: one row of the map.",
     key: "A key is a token that is looked at: one column of the map.",
     head: "A head is one of several attentions that a layer computes beside one another.",
     pattern: "A word for what the head does here, from its statistics; open the list for pictures.",
-    entropy: "How spread a row is: 0 nats where one key has all the weight, log n where n keys share it.",
+    entropy:
+        "How spread a row is: 0 nats where one key has all the weight, log n where n keys share it.",
     mean_distance: "How many tokens lie between a query and its keys, weighed by the weights.",
     self: "The share of the weight that queries give to their own token.",
     previous: "The share of the weight on the token just before the query.",
@@ -45,16 +72,19 @@ export const sentences = {
     local: "The share of the weight within 4 tokens of the query.",
     largest: "The largest weight of a row, on average over the queries.",
     rows: "How many queries see a key: those that the statistics are means over.",
-    ablation: "How much the layer's output changes without this head: the Frobenius norm of the " +
+    ablation:
+        "How much the layer's output changes without this head: the Frobenius norm of the " +
         "difference over that of the output.",
     target: "The weight on the target of each row that has one, on average.",
     target_hits: "In how many of these rows the target is the strongest key.",
     group_share: "The share of the weight on the keys of the group.",
     group_hits: "In how many rows the strongest key is of the group.",
-    kind: "Weights are what is used, after the softmax; scores are the products of queries and keys " +
+    kind:
+        "Weights are what is used, after the softmax; scores are the products of queries and keys " +
         "before it.",
     stage: "Scores as they are computed: scaled products, soft-capped ones, and those with the mask.",
-    scale: "How numbers become colours: in proportion, by powers of ten, or by the share of smaller " +
+    scale:
+        "How numbers become colours: in proportion, by powers of ten, or by the share of smaller " +
         "cells.",
     colors: "The colours of the map; white to black is for print.",
     "overview-heads": "One map for each head, or one for each layer: a mean, or attention rollout.",
@@ -62,11 +92,14 @@ export const sentences = {
     "overview-color": "Colours the heads' names by a statistic.",
     "overview-filter": "Shows only the heads of one pattern.",
     "overview-scale": "How the weights of all maps become colours; that of the open head too.",
-    "overview-pool": "What a cell of a small map stands for: the largest or the mean weight of its block.",
-    "overview-targets": "Asks how much weight heads put on certain tokens, so that they can be sorted by " +
+    "overview-pool":
+        "What a cell of a small map stands for: the largest or the mean weight of its block.",
+    "overview-targets":
+        "Asks how much weight heads put on certain tokens, so that they can be sorted by " +
         "it; induction is what followed the last occurrence.",
     "overview-positions": "Key positions that are the group, such as 0,3,5.",
-    "overview-ablate": "Computes each layer once more without each head, and says how much its output " +
+    "overview-ablate":
+        "Computes each layer once more without each head, and says how much its output " +
         "changes.",
     "off-this": "Computes the layer without this head, and shows how its output changes.",
     "window-left": "How many keys before its own place a query may see.",
@@ -101,8 +134,18 @@ const documents = [
 /** A word with its sentence: shown at the pointer or focus, and opening the list. */
 export function term(name, text) {
     const open = () => openGlossary(name);
-    return el("span", { class: "term", role: "button", tabindex: 0, data: { term: name },
-        onclick: open, onkeydown: (event) => event.key === "Enter" && open() }, text);
+    return el(
+        "span",
+        {
+            class: "term",
+            role: "button",
+            tabindex: 0,
+            data: { term: name },
+            onclick: open,
+            onkeydown: (event) => event.key === "Enter" && open(),
+        },
+        text,
+    );
 }
 
 function pictureOf(weight) {
@@ -110,36 +153,83 @@ function pictureOf(weight) {
     const cells = [];
     for (let t = 0; t < count; t++)
         for (let j = 0; j <= t; j++)
-            cells.push(svg("rect", { x: j, y: t, width: 1, height: 1, fill: "currentColor",
-                "fill-opacity": 0.08 + 0.92 * weight(t, j),
-                ...(t === j ? { stroke: "currentColor", "stroke-width": 0.12 } : {}) }));
-    return elementOf(svg("svg", { class: "pattern-picture", viewBox: `-0.1 -0.1 ${count + 0.2} ${count + 0.2}`,
-        width: 60, height: 60, "shape-rendering": "crispEdges", "aria-hidden": "true" }, cells));
+            cells.push(
+                svg("rect", {
+                    x: j,
+                    y: t,
+                    width: 1,
+                    height: 1,
+                    fill: "currentColor",
+                    "fill-opacity": 0.08 + 0.92 * weight(t, j),
+                    ...(t === j ? { stroke: "currentColor", "stroke-width": 0.12 } : {}),
+                }),
+            );
+    return elementOf(
+        svg(
+            "svg",
+            {
+                class: "pattern-picture",
+                viewBox: `-0.1 -0.1 ${count + 0.2} ${count + 0.2}`,
+                width: 60,
+                height: 60,
+                "shape-rendering": "crispEdges",
+                "aria-hidden": "true",
+            },
+            cells,
+        ),
+    );
 }
 
-let dialog = null;
+const parts = { dialog: null };
 
 function glossary() {
     const entry = (name, sentence, picture) =>
-        el("div", { class: "word", id: `word-${name}` }, picture,
-            el("dt", {}, name.replaceAll("_", " ")), el("dd", {}, sentence));
-    const words = ["attention", "query", "key", "head", "entropy", "mean_distance", "largest",
-        "ablation", "target"];
-    const place = ([where, what]) => el("li", {}, el("code", {}, where), `: ${what}`);
+        el(
+            "div",
+            { class: "word", id: `word-${name}` },
+            picture,
+            el("dt", {}, name.replaceAll("_", " ")),
+            el("dd", {}, sentence),
+        );
+    const words = [
+        "attention",
+        "query",
+        "key",
+        "head",
+        "entropy",
+        "mean_distance",
+        "largest",
+        "ablation",
+        "target",
+    ];
+    const place = (/** @type {string[]} */ [where, what]) =>
+        el("li", {}, el("code", {}, where), `: ${what}`);
     const link = el("a", { href: "openapi.json" }, "openapi.json");
-    return dialogOf("words-dialog", "Words",
-        el("dl", {}, words.map((name) => entry(name, sentences[name]))),
+    return dialogOf(
+        "words-dialog",
+        "Words",
+        el(
+            "dl",
+            {},
+            words.map((name) => entry(name, sentences[name])),
+        ),
         el("h3", {}, "Patterns, as they look in a map"),
-        el("dl", { class: "patterns" }, Object.entries(patterns).map(([name, [text, weight]]) =>
-            entry(name, `${text[0].toUpperCase()}${text.slice(1)}.`, pictureOf(weight)))),
+        el(
+            "dl",
+            { class: "patterns" },
+            Object.entries(patterns).map(([name, [text, weight]]) =>
+                entry(name, `${text[0].toUpperCase()}${text.slice(1)}.`, pictureOf(weight)),
+            ),
+        ),
         el("h3", {}, "More"),
-        el("ul", {}, documents.map(place), el("li", {}, link, ": the API of this attnd")));
+        el("ul", {}, documents.map(place), el("li", {}, link, ": the API of this attnd")),
+    );
 }
 
 /** Opens the list of words, at one of them. */
 function openGlossary(name) {
-    dialog ??= glossary();
-    if (!dialog.open) dialog.showModal();
+    parts.dialog ??= glossary();
+    if (!parts.dialog.open) parts.dialog.showModal();
     byId("hint").hidden = true;
     document.getElementById(`word-${name}`)?.scrollIntoView({ block: "center" });
 }
@@ -187,15 +277,21 @@ export function startWords() {
             show(hint, element);
         }, wait);
     };
-    addEventListener("pointermove", ({ target, pointerType }) =>
-        pointerType !== "touch" && point(target, LATE_MS));
-    addEventListener("focusin", ({ target }) =>
-        target.matches?.(":focus-visible") ? point(target, 0) : hide());
+    addEventListener(
+        "pointermove",
+        ({ target, pointerType }) => pointerType !== "touch" && point(target, LATE_MS),
+    );
+    addEventListener("focusin", (/** @type {any} */ { target }) =>
+        target.matches?.(":focus-visible") ? point(target, 0) : hide(),
+    );
     addEventListener("focusout", hide);
     addEventListener("pointerdown", hide);
     addEventListener("keydown", ({ key }) => key === "Escape" && hide());
     const follow = () => (shown === document.activeElement ? show(hint, shown) : hide());
     addEventListener("scroll", () => shown && follow(), true);
-    return el("button", { type: "button", onclick: () => openGlossary(), data: { testid: "words" } },
-        "Words");
+    return el(
+        "button",
+        { type: "button", onclick: () => openGlossary(), data: { testid: "words" } },
+        "Words",
+    );
 }

@@ -75,9 +75,15 @@ test("rows and logits are those of numpy", async () => {
 
 test("the likeliest tokens come in order, with their probabilities", () => {
     const told = likeliest(Float32Array.of(1, 3, -Infinity, 2), 3);
-    assert.deepEqual(told.map(({ id }) => id), [1, 3, 0]);
+    assert.deepEqual(
+        told.map(({ id }) => id),
+        [1, 3, 0],
+    );
     const sum = Math.exp(0) + Math.exp(-1) + Math.exp(-2);
-    close(told.map(({ probability }) => probability), [1, 2, 3].map((i) => Math.exp(1 - i) / sum));
+    close(
+        told.map(({ probability }) => probability),
+        [1, 2, 3].map((i) => Math.exp(1 - i) / sum),
+    );
 });
 
 test("constants are those of config.json, and demo.json names heads and texts that are there", () => {

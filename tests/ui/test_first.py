@@ -54,7 +54,7 @@ class First(Case):
         self.assertIn(FACTS["heads"][0]["text"], story)
         self.assertIn("induction", view.page.text("head-title"))
         row, column, share = map(int, re.search(
-            r"\(row (\d+)\) gives (\d+) % .*\(column (\d+)\)", story).group(1, 3, 2))
+            r"\(row (\d+)\) gives (\d+)\s% .*\(column (\d+)\)", story).group(1, 3, 2))
         self.assertEqual(view.settings()["cell"], f"{row},{column}")
         self.assertAlmostEqual(100 * view.cell_at(row, column).value, share, delta=0.51)
         labels = self.source(view, "source.keyLabels")
@@ -105,8 +105,8 @@ class First(Case):
         view = self.opened()
         story = view.page.wait_for("story", "(story) => /ringed cell/.test(story.textContent)"
                                             " && story.textContent")
-        label, share = re.search(r"weight to “(.+?)”.* expects it next \((\d+) %\)", story).groups()
-        self.assertTrue(view.page.text("next").startswith(f"expected next: {label} {share} %"))
+        label, share = re.search(r"weight to “(.+?)”.* expects it next \((\d+)\s%\)", story).groups()
+        self.assertTrue(view.page.text("next").startswith(f"expected next: {label} {share}\u00a0%"))
         self.assertEqual(view.cell().row, len(self.source(view, "source.queryLabels")) - 1)
 
     def test_heads_that_look_alike_are_told_apart(self):
@@ -172,7 +172,7 @@ class First(Case):
         view.wait_source("the cat and the")
         labels = self.source(view, "source.keyLabels")
         self.assertEqual("".join(labels[1:]), "thecatandthe")
-        shares = [int(part) for part in re.findall(r"(\d+) %", view.page.text("next"))]
+        shares = [int(part) for part in re.findall(r"(\d+)\s%", view.page.text("next"))]
         self.assertTrue(1 <= len(shares) <= 5 and min(shares) >= 1)
         self.assertEqual(shares, sorted(shares, reverse=True))
         self.assertTrue(0 < sum(shares) <= 101)

@@ -20,7 +20,9 @@ t_count{stage="write"} 1000
 `;
 
 test("samples are read with their labels, and comments are not", () => {
-    const odd = parse('a 1\n# a 2\nb{x="1,2",y="a \\"b\\" }"} 2.5e-3\nc{le="+Inf"} +Inf\n\nnonsense\n');
+    const odd = parse(
+        'a 1\n# a 2\nb{x="1,2",y="a \\"b\\" }"} 2.5e-3\nc{le="+Inf"} +Inf\n\nnonsense\n',
+    );
     assert.deepEqual([...odd.keys()], ["a", "b", "c"]);
     assert.deepEqual(odd.get("b"), [{ labels: { x: "1,2", y: 'a \\"b\\" }' }, value: 0.0025 }]);
     assert.equal(odd.get("c")[0].value, Infinity);
@@ -29,10 +31,36 @@ test("samples are read with their labels, and comments are not", () => {
 });
 
 test("a histogram between two readings has what came in between, of the labels that were chosen", () => {
-    const before = parse(text([["1", 10], ["2", 10], ["+Inf", 10]], 5));
-    const after = parse(text([["1", 15], ["2", 20], ["+Inf", 20]], 18));
+    const before = parse(
+        text(
+            [
+                ["1", 10],
+                ["2", 10],
+                ["+Inf", 10],
+            ],
+            5,
+        ),
+    );
+    const after = parse(
+        text(
+            [
+                ["1", 15],
+                ["2", 20],
+                ["+Inf", 20],
+            ],
+            18,
+        ),
+    );
     const span = between(before, after, "t", ({ stage }) => stage === "parse");
-    assert.deepEqual(span, { count: 10, sum: 13, buckets: [[1, 5], [2, 10], [Infinity, 10]] });
+    assert.deepEqual(span, {
+        count: 10,
+        sum: 13,
+        buckets: [
+            [1, 5],
+            [2, 10],
+            [Infinity, 10],
+        ],
+    });
     assert.equal(quantile(span, 0.5), 1);
     assert.equal(quantile(span, 0.75), 1.5); // half of the way through the second bucket
     assert.equal(quantile(span, 0.25), 0.5); // likewise of the first, from 0
@@ -40,18 +68,51 @@ test("a histogram between two readings has what came in between, of the labels t
 });
 
 test("what passed the last bound is said to be that bound", () => {
-    const before = parse(text([["1", 0], ["2", 0], ["+Inf", 0]], 0));
-    const after = parse(text([["1", 1], ["2", 1], ["+Inf", 10]], 90));
+    const before = parse(
+        text(
+            [
+                ["1", 0],
+                ["2", 0],
+                ["+Inf", 0],
+            ],
+            0,
+        ),
+    );
+    const after = parse(
+        text(
+            [
+                ["1", 1],
+                ["2", 1],
+                ["+Inf", 10],
+            ],
+            90,
+        ),
+    );
     const span = between(before, after, "t", ({ stage }) => stage === "parse");
     assert.equal(quantile(span, 0.99), 2);
 });
 
 test("a series that was not there before counts from 0", () => {
-    const after = parse(text([["1", 4], ["+Inf", 4]], 2));
+    const after = parse(
+        text(
+            [
+                ["1", 4],
+                ["+Inf", 4],
+            ],
+            2,
+        ),
+    );
     assert.equal(between(parse(""), after, "t", ({ stage }) => stage === "parse").count, 4);
 });
 
 test("a scale ends at 1, 2 or 5 times a power of ten", () => {
-    for (const [value, bound] of [[0, 1], [1, 1], [1.1, 2], [4, 5], [51, 100], [0.0003, 0.0005]])
+    for (const [value, bound] of [
+        [0, 1],
+        [1, 1],
+        [1.1, 2],
+        [4, 5],
+        [51, 100],
+        [0.0003, 0.0005],
+    ])
         assert.ok(Math.abs(roundUp(value) / bound - 1) < 1e-9, `${value}: ${roundUp(value)}`);
 });

@@ -101,6 +101,33 @@ class Looks(CaptureCase):
         self.assertEqual(view.page.evaluate(f"({MISPLACED})()"), [])
         self.assertEqual(view.page.evaluate(f"({CUT})()"), [])
 
+    def test_where_no_head_is_open_all_heads_have_the_whole_width(self):
+        view = self.overview()
+        view.set(head="")
+        for width in WIDTHS:
+            view.page.size(width)
+            self.settle(view)
+            place = """(part) => { const { left, right } = part.getBoundingClientRect();
+                return [left, right]; }"""
+            left, right = view.page.on("#overview", place)
+            self.assertFalse(view.page.on("#view", "(view) => view.checkVisibility()"), width)
+            begin = view.page.on("#input", place)[1] if width >= 1600 else 0
+            self.assertLess(left - begin, 20, width)
+            self.assertLess(width - right, 20, width)
+        view.page.size(1280)
+        view.page.click("head-0-0")
+        view.wait_map(0, 0)
+        self.assertLess(view.page.on("#overview", place)[1], view.page.on("#view", place)[0])
+
+    def test_the_legend_is_above_the_fold_on_every_scale(self):
+        view = self.head()
+        view.page.size(1280, 800)
+        for scale in ("linear", "log", "rank"):
+            view.set(scale=scale)
+            self.settle(view)
+            bottom = view.page.on("#view .legend", "(legend) => legend.getBoundingClientRect().bottom")
+            self.assertLessEqual(bottom, 800, scale)
+
     def test_theme_follows_the_system_and_the_switch(self):
         view = self.overview()
         ground = """[document.documentElement, document.body].map((element) =>

@@ -10,6 +10,7 @@ import test from "node:test";
 import * as files from "../../server/ui/files.js";
 import * as rows from "../../server/ui/rows.js";
 import * as statistics from "../../server/ui/statistics.js";
+import { part, store, tell, watch } from "../../server/ui/store.js";
 
 test("index.html fetches each module at once, and first of all what tells of one that is lost", () => {
     const folder = new URL("../../server/ui/", import.meta.url);
@@ -19,6 +20,19 @@ test("index.html fetches each module at once, and first of all what tells of one
     const isWorker = (name) => /^demo_(worker|model|tokenizer)\.js$/.test(name); // asks for its own
     const there = readdirSync(folder).filter((name) => /\.m?js$/.test(name) && !isWorker(name));
     assert.deepEqual(asked.sort(), there.sort());
+});
+
+test("a part of the store has one owner, and those that watch it hear its news until they end", () => {
+    const heard = [];
+    const own = part("test", { count: 0 });
+    assert.throws(() => part("test", {}), /two parts test/);
+    const ends = ["first", "second"].map((who) => watch("test", (n) => heard.push(who + n)));
+    own.count = 1;
+    tell("test", 1);
+    ends[0]();
+    tell("test", 2);
+    assert.deepEqual(heard, ["first1", "second1", "second2"]);
+    assert.equal(store.test.count, 1);
 });
 
 const golden = new URL("../golden/", import.meta.url);
@@ -117,14 +131,20 @@ test("safetensors_of_each_type_read_back_and_integers_are_left_out", async () =>
     };
     const bytes = new Uint8Array(await data.arrayBuffer());
     const opened = await files.open(safetensors(header, bytes), "f");
-    assert.deepEqual(opened.entries.map((entry) => entry.name), ["a", "b", "c", "d"]);
+    assert.deepEqual(
+        opened.entries.map((entry) => entry.name),
+        ["a", "b", "c", "d"],
+    );
     const read = await Promise.all(opened.entries.map((entry) => files.readRows(entry, "f")));
-    assert.deepEqual(read.map((rows) => [...files.numbersOf(rows)]), [
-        [1, 2],
-        [1, -2],
-        [1, 0.5],
-        [0.25, 4],
-    ]);
+    assert.deepEqual(
+        read.map((rows) => [...files.numbersOf(rows)]),
+        [
+            [1, 2],
+            [1, -2],
+            [1, 0.5],
+            [0.25, 4],
+        ],
+    );
     assert.deepEqual(files.metadataTokens(opened), ["a", "b"]);
     assert.equal(files.metadataTokens(opened, "constructor"), null);
 });
@@ -146,7 +166,10 @@ test("malformed_safetensors_are_refused_with_a_sentence", async () => {
     await refused(safetensors({ a: tensor([1, 2], -8, 0) }, floats(1, 2)), /data_offsets/);
     await refused(safetensors({ a: tensor([1, 2], 0.5, 8.5) }, floats(1, 2, 3)), /data_offsets/);
     await refused(safetensors({ a: { dtype: "F32", shape: [1] } }), /data_offsets/);
-    await refused(safetensors({ a: { dtype: "F32", shape: [1], data_offsets: 4 } }), /data_offsets/);
+    await refused(
+        safetensors({ a: { dtype: "F32", shape: [1], data_offsets: 4 } }),
+        /data_offsets/,
+    );
     await refused(safetensors({ a: null }), /data_offsets/);
     await refused(safetensors({ a: tensor("no", 0, 0) }), /list of dimensions/);
     await refused(safetensors({ a: tensor([1e300, 1e300], 0, 4) }, floats(1)), /cannot be/);
@@ -163,8 +186,14 @@ test("json_rows_are_nested_or_flat_with_a_shape", async () => {
         const { data, shape } = await files.readRows(opened.entries[0], "f");
         return [[...data], shape];
     };
-    assert.deepEqual(await read(" [[1, 2], [3, 4]]"), [[1, 2, 3, 4], [2, 2]]);
-    assert.deepEqual(await read('{"shape":[2,1],"data":[1,2]}'), [[1, 2], [2, 1]]);
+    assert.deepEqual(await read(" [[1, 2], [3, 4]]"), [
+        [1, 2, 3, 4],
+        [2, 2],
+    ]);
+    assert.deepEqual(await read('{"shape":[2,1],"data":[1,2]}'), [
+        [1, 2],
+        [2, 1],
+    ]);
     await refused(new Blob(["[[1, 2], [3]]"]), /unequal length/);
     await refused(new Blob(["[[1, null]]"]), /finite/);
     await refused(new Blob(['[[1, "2"]]']), /finite/);
@@ -195,7 +224,10 @@ test("a_capture_has_layers_of_one_length_and_texts_for_it", async () => {
     assert.deepEqual([...read.rows.keys()], [0, 10]);
     assert.deepEqual([read.model, read.tokens, read.length], ["m", ["<b>x</b>", "y"], 2]);
     assert.equal(read.encoder.size, 0);
-    const cross = capture({ "layer.0.encoder": tensor([3, 1], 0, 12) }, { encoder_tokens: '["a","b","c"]' });
+    const cross = capture(
+        { "layer.0.encoder": tensor([3, 1], 0, 12) },
+        { encoder_tokens: '["a","b","c"]' },
+    );
     const both = files.captureOf(await files.open(cross, "f"));
     assert.deepEqual([both.encoderLength, both.encoderTokens], [3, ["a", "b", "c"]]);
     await refused(capture({ "layer.1": tensor([3, 1], 0, 12) }), /another layer/);
@@ -209,7 +241,10 @@ test("a_capture_has_layers_of_one_length_and_texts_for_it", async () => {
 
 test("labels_are_one_token_a_line", async () => {
     assert.deepEqual(await files.readLabels(new Blob(["a\r\n\nb c\n"])), ["a", "", "b c"]);
-    await assert.rejects(files.readLabels(new Blob(["\n".repeat(131073)]), "l.txt"), /131072 at most/);
+    await assert.rejects(
+        files.readLabels(new Blob(["\n".repeat(131073)]), "l.txt"),
+        /131072 at most/,
+    );
 });
 
 test("random_rows_are_normal_and_depend_on_token_seed_and_width_alone", () => {
@@ -285,9 +320,11 @@ test("pooled_cells_cover_every_row_and_column_of_their_blocks", () => {
                     cells = [];
                 for (let y = 0; y < rows; y++)
                     for (let x = 0; x < columns; x++) {
-                        const row = y >= Math.floor((r * rows) / made.rows) &&
+                        const row =
+                            y >= Math.floor((r * rows) / made.rows) &&
                             y < Math.ceil(((r + 1) * rows) / made.rows);
-                        const column = x >= Math.floor((c * columns) / made.columns) &&
+                        const column =
+                            x >= Math.floor((c * columns) / made.columns) &&
                             x < Math.ceil(((c + 1) * columns) / made.columns);
                         if (row && column) cells.push(values[y * columns + x]);
                     }

@@ -56,7 +56,8 @@ class Overview(CaptureCase):
                     const colors = await import("/ui/colors.js");
                     const {{ data, width, height }} = ({PIXELS})(button.querySelector("canvas"));
                     const numbers = Float32Array.from(values);
-                    const painted = colors.paint(numbers, colors.scaleOf(scale, numbers),
+                    const ranked = scale === "rank" ? numbers.filter((value) => value > 0) : numbers;
+                    const painted = colors.paint(numbers, colors.scaleOf(scale, ranked),
                         colors.mapNamed("", false));
                     if (width * height !== values.length) return `${{width}} x ${{height}}`;
                     return data.findIndex((part, i) => part !== painted[i]);

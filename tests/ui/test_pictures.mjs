@@ -1,6 +1,6 @@
 /**
  * test_pictures.mjs: what the page draws and exports, without a browser: colours, scales, labels,
- * masks, maps and their files.
+ * maps and their files.
  *
  *     node --test tests/ui/test_pictures.mjs
  */
@@ -11,7 +11,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "node:test";
 
-// What address.js reads of a page.
+// What address.js and client.js read of a page.
+globalThis.document = { baseURI: "http://localhost/" };
 globalThis.location = { hash: "", pathname: "/", search: "" };
 globalThis.addEventListener = () => {};
 const visited = []; // [how, address] of each change of settings
@@ -25,13 +26,12 @@ const address = await ui("address.js");
 const axes = await ui("axes.js");
 const colors = await ui("colors.js");
 const formats = await ui("formats.js");
-const mask = await ui("mask.js");
 const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
 const frames = await ui("drawing.js");
 const { Heatmap } = await ui("heatmap.js");
-const { pooled, patternOf, tells } = await ui("statistics.js");
-const { brackets } = await ui("rows.js");
+const { combined } = await ui("combined.js");
+const { pooled } = await ui("statistics.js");
 const { Difference, productsOf, relativeChange } = await ui("difference.js");
 const { differences } = await ui("controls.js");
 
@@ -100,7 +100,11 @@ test("the grey map has no hue, and its luminance falls from white with each step
         if (i > 0) assert.ok(lightOf(rgb).luminance <= lightOf(table[i - 1]).luminance, `${i}`);
     });
     assert.ok(lightOf(table.at(-1)).luminance < 0.01);
-    for (let i = 8; i < table.length; i += 8) // of 8 bits: eight steps are told apart
+    for (
+        let i = 8;
+        i < table.length;
+        i += 8 // of 8 bits: eight steps are told apart
+    )
         assert.ok(lightOf(table[i]).luminance < lightOf(table[i - 8]).luminance, `${i}`);
 });
 
@@ -149,7 +153,7 @@ test("a large map of zeros but for a few cells has a scale that ends at the larg
 test("a logarithmic scale has its floor at a power of ten and says so", () => {
     const scale = colors.scaleOf("log", [1, 1e-9, 0, -Infinity]);
     assert.equal(scale.floor, 1e-5);
-    assert.match(scale.note, /0\.00001/);
+    assert.match(scale.note, /1e−5/);
     assert.deepEqual([0, 1e-9, 1e-5].map(scale.unit), [0, 0, 0]);
     assert.ok(Math.abs(scale.unit(0.01) - 0.6) < 1e-12);
     assert.equal(scale.unit(1), 1);
@@ -157,6 +161,35 @@ test("a logarithmic scale has its floor at a power of ten and says so", () => {
         scale.ticks.map((tick) => tick.value),
         [1e-5, 1e-4, 1e-3, 0.01, 0.1, 1],
     );
+});
+
+test("numbers of a legend do not touch, and stand alike on both sides of 0", () => {
+    for (const kind of ["linear", "log", "rank"])
+        for (const diverging of [false, true])
+            for (const width of [180, 260, 360]) {
+                const values = Array.from(
+                    { length: 99 },
+                    (_, i) => (i + 1) * 0.173 * (i % 2 || -1),
+                );
+                const scale = colors.scaleOf(kind, values, { diverging });
+                const tree = drawings.legend(scale, colors.mapNamed("", diverging), width, "black");
+                const told = tree.children.filter(({ name }) => name === "text");
+                const texts = told.map(({ children }) => children[0]);
+                const ticks = tree.children.filter(({ name }) => name === "path");
+                assert.equal(ticks.length, scale.ticks.length, "each tick has its line");
+                assert.ok(told.length >= 2, `${kind} ${width}: ${texts}`);
+                for (let i = 1; i < told.length; i++) {
+                    const half = (j) => (told[j].children[0].length * 11 * 0.5) / 2;
+                    const room = told[i].attributes.x - told[i - 1].attributes.x;
+                    assert.ok(room >= half(i) + half(i - 1), `${kind} ${width}: ${texts}`);
+                }
+                if (!diverging) continue;
+                assert.ok(texts.includes("0"), `${kind} ${width}: ${texts}`);
+                const mirrored = texts.map((text) =>
+                    text === "0" ? text : text.startsWith("−") ? text.slice(1) : `−${text}`,
+                );
+                assert.deepEqual(mirrored.reverse(), texts);
+            }
 });
 
 test("a scale by rank gives each cell its share of smaller cells, ties alike", () => {
@@ -256,122 +289,21 @@ test("the tokens of the lines view lie around the selected one", () => {
     assert.deepEqual(axes.around(499, 500), [436, 500]);
 });
 
-// ---- Patterns ---------------------------------------------------------------------------------
-
-/** A map of as many rows as there are targets: `share` of a row on its target, or on the first key. */
-function mapOf(targets, share) {
-    const values = new Float32Array(targets.length ** 2);
-    targets.forEach((target, t) => (values[t * targets.length + Math.max(0, target)] = share));
-    return { values, rows: targets.length, columns: targets.length };
-}
-
-test("induction and brackets are told by the tokens, from half of the weight on", () => {
-    const repeated = "a b c d a b c d".split(" ");
-    const again = [-1, -1, -1, -1, 1, 2, 3, 4];
-    const stats = { pattern: "focused" };
-    assert.equal(patternOf(stats, mapOf(again, 0.6), { keyLabels: repeated }), "induction");
-    assert.equal(patternOf(stats, mapOf(again, 0.4), { keyLabels: repeated }), "focused");
-    for (const [self, pattern] of [[0.9, "self"], [0.1, "positional"]])
-        assert.equal(patternOf({ pattern: "positional", self }, null, { keyLabels: repeated }), pattern);
-    assert.equal(patternOf({ pattern: "sink" }, mapOf(again, 0.6), { keyLabels: repeated }), "sink");
-    assert.equal(patternOf(stats, mapOf(again.slice(0, 7), 0.6), { keyLabels: repeated.slice(0, 7) }), "focused",
-        "three repeated tokens tell nothing");
-    assert.equal(patternOf(stats, null, { keyLabels: repeated }), "focused", "no weights");
-    const nested = "x ( y [ z ] w ) v".split(" ");
-    assert.deepEqual(brackets(nested), [-1, -1, 1, 1, 3, 3, 1, 1, -1]);
-    assert.deepEqual(brackets([")", " (", "Ġ["]), [-1, -1, 1]);
-    assert.equal(patternOf(stats, mapOf(brackets(nested), 0.7), { keyLabels: nested }), "bracket");
-});
-
-test("statistics of a query's own place are not told where keys are other tokens", () => {
-    assert.ok(tells({}, "self") && tells({ encoder: {} }, "first"));
-    for (const name of ["self", "previous", "local", "mean_distance"])
-        assert.ok(!tells({ encoder: {} }, name), name);
-});
-
-// ---- Masks ------------------------------------------------------------------------------------
-
-/** Whether a query sees a key, by the rule of docs/API.md. */
-function sees(spec, fields, queries, keys, t, j) {
-    const i = keys - queries + t;
-    const causal = fields.is_causal ?? spec.is_causal;
-    const window = fields.sliding_window ?? spec.sliding_window;
-    const chunk = fields.sliding_window ? 0 : spec.attention_chunk_size;
-    if (causal && j > i) return false;
-    if (chunk && Math.floor((j - FIRST) / chunk) !== Math.floor((i - FIRST) / chunk)) return false;
-    if (Array.isArray(window))
-        return (window[0] < 0 || j >= i - window[0]) && (window[1] < 0 || j <= i + window[1]);
-    const both = !spec.is_causal && !fields.sliding_window;
-    return window === null || (i - window < j && (both ? j < i + window : j <= i));
-}
-
-const FIRST = 1; // the first token that is not padding
-
-const masks = [
-    [{ is_causal: false, sliding_window: 3 }, {}, 8, 8],
-    [{ is_causal: false, sliding_window: 3 }, { sliding_window: 2 }, 8, 8],
-    [{ is_causal: true, sliding_window: null, attention_chunk_size: 3 }, {}, 5, 11],
-    [{ is_causal: false, sliding_window: 4, attention_chunk_size: 5 }, {}, 7, 7],
-    [{ is_causal: true, sliding_window: null, attention_chunk_size: 3 }, { sliding_window: 6 }, 9, 9],
-    [{ is_causal: true, sliding_window: null }, {}, 7, 7],
-    [{ is_causal: false, sliding_window: null }, {}, 5, 9],
-    [{ is_causal: true, sliding_window: 3 }, {}, 4, 11],
-    [{ is_causal: true, sliding_window: 3 }, { sliding_window: [-1, -1] }, 6, 6],
-    [{ is_causal: false, sliding_window: null }, { sliding_window: [2, 1] }, 9, 9],
-    [
-        { is_causal: true, sliding_window: null },
-        { is_causal: false, sliding_window: [0, -1] },
-        6,
-        8,
-    ],
-    [{ is_causal: true, sliding_window: null }, {}, 9, 5],
-];
-
-test("spans are the keys that causality and window leave to each query", () => {
-    for (const [spec, fields, queries, keys] of masks) {
-        const spans = mask.spansOf(spec, fields, queries, keys, FIRST);
-        const viewers = mask.viewersOf(spans, keys);
-        for (let j = 0; j < keys; j++) {
-            let count = 0;
-            for (let t = 0; t < queries; t++) {
-                const seen = sees(spec, fields, queries, keys, t, j);
-                assert.equal(j >= spans.first[t] && j < spans.end[t], seen, `${t},${j}`);
-                count += Number(seen);
-            }
-            assert.equal(viewers[j], count);
-        }
-    }
-});
-
-test("a pooled cell is hidden where no pair can be attended, appended columns never", () => {
-    const padding = Uint8Array.of(0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 1, 1);
-    for (const [spec, fields, queries, keys] of masks)
-        for (const [rows, columns] of [
-            [queries, keys + 2],
-            [3, 4],
-            [1, 1],
-            [2, keys],
-        ]) {
-            const spans = mask.spansOf(spec, fields, queries, keys, FIRST);
-            const whole = { queries, width: keys + 2, keys };
-            const values = new Float32Array(rows * columns);
-            mask.hide(values, rows, columns, spans, whole, padding);
-            const begin = (i, parts, size) => Math.floor((i * size) / parts);
-            const end = (i, parts, size) => Math.ceil(((i + 1) * size) / parts);
-            for (let r = 0; r < rows; r++)
-                for (let c = 0; c < columns; c++) {
-                    let spanned = false;
-                    let real = false;
-                    for (let j = begin(c, columns, keys + 2); j < end(c, columns, keys + 2); j++) {
-                        real ||= j >= keys || padding[j] === 1;
-                        for (let t = begin(r, rows, queries); t < end(r, rows, queries); t++)
-                            spanned ||= j >= keys || sees(spec, fields, queries, keys, t, j);
-                    }
-                    const hidden = values[r * columns + c] === -Infinity;
-                    if (spanned && real) assert.ok(!hidden, `seen ${r},${c}`);
-                    if (!spanned || !real) assert.ok(hidden, `not seen ${r},${c}`);
-                }
-        }
+test("maps of combined heads still say which layers are not shown", () => {
+    const base = {
+        kind: "rows",
+        title: "rows",
+        model: { resident_layers: [0, 1] },
+        layers: [0],
+        queries: 2,
+        keys: 2,
+        queryLabels: ["a", "b"],
+        keyLabels: ["a", "b"],
+        leftOut: "Not shown: layer 1",
+    };
+    const source = combined(base, "mean");
+    assert.equal(source.leftOut, "Not shown: layer 1");
+    assert.deepEqual([source.way, source.base, source.local], ["mean", base, true]);
 });
 
 // ---- Maps -------------------------------------------------------------------------------------
@@ -499,7 +431,9 @@ test("rows ahead of the pointer are fetched once, in few calls, and a slow link 
         await picture.fetchAhead(row, 1);
         assert.ok(picture.rowValues(row + 10), `${row + 10} is there before the pointer`);
     }
-    assert.ok(source.calls.length <= 5 && source.calls.every(({ rows }) => 4 * rows.length * 4097 <= 8e6));
+    assert.ok(
+        source.calls.length <= 5 && source.calls.every(({ rows }) => 4 * rows.length * 4097 <= 8e6),
+    );
     const asked = source.calls.flatMap(({ rows }) => rows);
     assert.equal(new Set(asked).size, asked.length, "no row twice");
     await picture.fetchAhead(2100, -1);
@@ -512,7 +446,11 @@ test("rows ahead of the pointer are fetched once, in few calls, and a slow link 
     source.call = () => (source.calls.push(null), Promise.reject(new Error("reply_too_large")));
     for (let i = 0; i < 3; i++) await picture.fetchAhead(800, 1);
     assert.equal(source.calls.length, 2, "a failure is not tried at each move of the pointer");
-    await assert.rejects(picture.fetchRow(1200), /too_large/, "an error of a row that is asked for is told");
+    await assert.rejects(
+        picture.fetchRow(1200),
+        /too_large/,
+        "an error of a row that is asked for is told",
+    );
     source.call = call;
     source.calls.length = 1;
     source.stats = new Map([[what.layer, { queries: 4096, heads: [{}, { pattern: "sink" }] }]]);
@@ -797,13 +735,19 @@ test("numbers stay within their cells at every zoom, and none loses its exponent
     }
     assert.equal(counts[0], 0);
     assert.equal(counts.at(-1), values.length);
-    assert.deepEqual(counts, [...counts].sort((a, b) => a - b)); // more room, more numbers
+    assert.deepEqual(
+        counts,
+        [...counts].sort((a, b) => a - b),
+    ); // more room, more numbers
     assert.equal(numbersIn(values, 60, 14).size, 0);
     assert.equal(numbersIn([0.123456], 60, 20).get(0).text, "0.123");
     assert.equal(numbersIn([0.123456], 24, 20).get(0).text, "0.1");
     const faint = [...numbersIn([0, 0.0011, 0.0009, -0.0011, 2], 60, 20, "linear").values()];
-    assert.deepEqual(faint.map(({ alpha }) => alpha < 1), [true, false, true, false, false],
-        "on a linear scale to 2, a number below a 2000th of it is faint");
+    assert.deepEqual(
+        faint.map(({ alpha }) => alpha < 1),
+        [true, false, true, false, false],
+        "on a linear scale to 2, a number below a 2000th of it is faint",
+    );
 });
 
 test("an SVG is XML with a rectangle for each cell, labels as text and nothing else", async () => {
@@ -888,7 +832,10 @@ test("a point of a map is in the cell whose place it is, in all of the map and i
                     const x = plot.x + (column + share - area.column0) * across;
                     const y = plot.y + (row + share - area.row0) * down;
                     const shown =
-                        x >= plot.x && x < plot.x + plot.width && y >= plot.y && y < plot.y + plot.height;
+                        x >= plot.x &&
+                        x < plot.x + plot.width &&
+                        y >= plot.y &&
+                        y < plot.y + plot.height;
                     assert.deepEqual(map.cellAt(x, y), shown ? { row, column } : null);
                     inside += shown;
                 }

@@ -19,7 +19,8 @@ import { createInflateRaw } from "node:zlib";
 globalThis.location = { hash: "", pathname: "/", search: "", origin: "http://localhost" };
 globalThis.document = { baseURI: "http://localhost/" };
 globalThis.addEventListener = () => {};
-if (Number(process.versions.node.split(".")[0]) < 20) // which has no "deflate-raw", as browsers do
+if (Number(process.versions.node.split(".")[0]) < 20)
+    // which has no "deflate-raw", as browsers do
     globalThis.DecompressionStream = class {
         constructor(format) {
             assert.equal(format, "deflate-raw");

@@ -1,0 +1,1 @@
+../../clients/js/attn-client.d.mts
