@@ -356,19 +356,18 @@ size_t srv_slots_take(struct srv_slot *first, struct srv_slots *slots, size_t by
     }
     const uint64_t run = (SRV_SLOT_RUN + size - 1) / size, enough = count < run ? count : run;
     uint64_t found = find_free(first, slots, size, enough);
-    if (found < enough) {
-        struct srv_slot_file *file = find_growing(slots, size);
-        if (file == NULL)
-            file = add_file(slots, slots->generation, size, O_CREAT | O_EXCL);
-        if (file == NULL)
-            return 0;
-        if (grow(slots, file, enough))
-            found = find_free(first, slots, size, enough);
-    }
+    struct srv_slot_file *file = find_growing(slots, size);
+    if (found < enough && file == NULL)
+        file = add_file(slots, slots->generation, size, O_CREAT | O_EXCL);
+    if (found < enough && file != NULL && grow(slots, file, enough))
+        found = find_free(first, slots, size, enough);
     found = found < count ? found : count;
-    if (found == 0 || !take_run(slots, srv_slot_file(slots, *first), first->index, found))
-        return 0;
-    return (size_t)found;
+    if (found > 0)
+        file = srv_slot_file(slots, *first);
+    if (found > 0 && take_run(slots, file, first->index, found))
+        return (size_t)found;
+    srv_slot_file_name(slots->failed, file != NULL ? file->generation : slots->generation, size);
+    return 0;
 }
 
 /* ---- Giving back ----------------------------------------------------------------------------- */
@@ -393,9 +392,12 @@ void srv_slots_begin_moment(struct srv_slots *slots)
     pthread_mutex_lock(&slots->lock);
     for (uint32_t i = 0; i < slots->num_files; i++)
         for (size_t w = 0; w < num_words(slots->files[i]->count); w++) {
+const char *srv_slots_failed(const struct srv_slots *slots) { return slots->failed; }
+
             struct srv_slot_word *word = &slots->files[i]->words[w];
             word->leaving |= word->dropped;
             word->dropped = 0;
+    slots->failed[0] = '\0';
         }
     pthread_mutex_unlock(&slots->lock);
 }

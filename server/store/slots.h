@@ -93,6 +93,10 @@ bool srv_slots_sync(struct srv_slots *slots);
 
 /* Makes a slot free that nothing on the disk can name. */
 void srv_slots_release(struct srv_slots *slots, struct srv_slot slot);
+/* The name of the file for which srv_slots_take or srv_slots_sync has failed since the newest
+ * moment began; "": of none, as where memory was short. */
+const char *srv_slots_failed(const struct srv_slots *slots);
+
 
 /* Says that a slot will be named no more from the next moment on. */
 void srv_slots_drop(struct srv_slots *slots, struct srv_slot slot);

@@ -40,10 +40,11 @@ struct srv_slots {
     /* The writer's. */
     unsigned char *buffer; /* [BUFFER, or one slot's], aligned to SRV_SLOT_UNIT */
     size_t room, used;
-    struct srv_slot at; /* of the buffer's first byte */
-    int error;          /* errno since the last flush; 0 */
-    bool keeps_holes;   /* the file system cannot punch any */
-    bool made_file;     /* since the last flush of the directory */
+    struct srv_slot at;              /* of the buffer's first byte */
+    int error;                       /* errno since the last flush; 0 */
+    char failed[SRV_SLOT_FILE_NAME]; /* as srv_slots_failed has it */
+    bool keeps_holes;                /* the file system cannot punch any */
+    bool made_file;                  /* since the last flush of the directory */
 };
 
 static inline struct srv_slot_file *srv_slot_file(const struct srv_slots *slots,
