@@ -449,7 +449,7 @@ bool srv_slots_punch(struct srv_slots *slots, size_t bytes)
 {
     struct srv_slots_figures figures;
     srv_slots_describe(&figures, slots);
-    const size_t reserve = figures.used / 16 + LEAST_GROWTH;
+    const size_t reserve = figures.used / 32 + LEAST_GROWTH;
     size_t spare = figures.held - figures.used;
     for (uint32_t i = 0; i < slots->num_files && !slots->keeps_holes; i++) {
         struct srv_slot_file *file = slots->files[i];

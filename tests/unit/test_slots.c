@@ -370,7 +370,7 @@ START_TEST(test_slots_free_room_goes_back_to_the_file_system)
         turns++;
     srv_slots_describe(&after, slots);
     ck_assert_uint_ge(turns, 8);
-    ck_assert_uint_le(after.held, after.used + after.used / 16 + ((size_t)1 << 20));
+    ck_assert_uint_le(after.held, after.used + after.used / 32 + ((size_t)1 << 20));
     ck_assert_int_eq(stat(file, &punched), 0);
     const blkcnt_t extents = 65536; /* that list the holes */
     ck_assert_int_le(punched.st_blocks * 512,
