@@ -133,7 +133,7 @@ def measure(daemon, how):
     step_times(daemon, "long", 1)
     touch = time.monotonic() - begin
     while daemon.metric("attnd_sessions_restoring") > 0:
-        time.sleep(0.05)
+        time.sleep(0.5)  # a scrape looks at the whole heap
     read = time.monotonic() - begin
     stop.set()
     watcher.join()
@@ -247,7 +247,7 @@ def configure(directory, name, **options):
     with open(path, "w", encoding="utf-8") as file:
         json.dump({
             "port": 0, "durability": "journal", "state_dir": state, "lame_duck_s": 0,
-            "max_sessions": SESSIONS + 80, "cache_bytes": int((GIB + 1) * 2**30), "log": "info",
+            "max_sessions": SESSIONS + 80, "cache_bytes": int((2 * GIB + 1) * 2**30), "log": "info",
             "max_session_length": LONG + BLOCK, "session_ttl_s": 86400, "instance": "bench",
             "models": [{"name": "m", "random": {
                 "hidden_size": HIDDEN, "num_attention_heads": 8, "head_dim": min(64, WIDTH),
