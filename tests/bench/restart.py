@@ -237,7 +237,7 @@ def print_rows(start, config, state):
     disk = sum(entry.stat().st_blocks * 512 for entry in os.scandir(state)
                if entry.name.endswith(".blocks"))
     daemon.end(signal.SIGTERM)
-    print(f"rows: {written / (count * appended * ROW_BYTES):.2f} bytes written a byte of row "
+    print(f"rows in {LAYERS} layers of {LAYER_BYTES} bytes: {written / (count * appended * ROW_BYTES):.2f} bytes written a byte of row "
           f"({snapshots} snapshots); blocks on the disk {disk / cache:.3f} of the cache", flush=True)
 
 
@@ -266,32 +266,35 @@ def print_starts(start, state, daemon):
     return daemon
 
 
+def print_sessions(start, directory, state, parts):
+    tokens = max(BLOCK, int(GIB * 2**30 / SESSIONS / ROW_BYTES) // BLOCK * BLOCK)
+    daemon = start()
+    print(f"{SESSIONS} sessions of {tokens} tokens, one of {LONG}, in {LAYERS} layers", flush=True)
+    if not os.path.exists(directory + "/made"):
+        fill(daemon, tokens)
+        open(directory + "/made", "w", encoding="utf-8").close()
+    if "starts" in parts:
+        daemon = print_starts(start, state, daemon)
+    if "flushes" in parts:
+        print_flushes(daemon)
+    daemon.end(signal.SIGKILL)
+    if "touch" in parts:
+        print_touches(start, state)
+
+
 def main():
     attnd = os.path.abspath(sys.argv[1])
     parts = os.environ.get("ONLY", "starts,touch,flushes,rows").split(",")
-    tokens = max(BLOCK, int(GIB * 2**30 / SESSIONS / ROW_BYTES) // BLOCK * BLOCK)
     kept = os.environ.get("DIR")
     directory = kept or tempfile.mkdtemp(prefix="attnd-restart-")
-    made = os.path.exists(directory + "/made")
     os.makedirs(directory, exist_ok=True)
     config, state = configure(directory, "state")
     try:
         with open(directory + "/log", "w", encoding="utf-8") as log:
             def start(path=config):
                 return Daemon(attnd, path, log)
-            daemon = start()
-            print(f"{SESSIONS} sessions of {tokens} tokens, one of {LONG}, in {LAYERS} layers; "
-                  f"{daemon.memory / 2**20:.0f} MiB at the beginning", flush=True)
-            if not made:
-                fill(daemon, tokens)
-                open(directory + "/made", "w", encoding="utf-8").close()
-            if "starts" in parts:
-                daemon = print_starts(start, state, daemon)
-            if "flushes" in parts:
-                print_flushes(daemon)
-            daemon.end(signal.SIGKILL)
-            if "touch" in parts:
-                print_touches(start, state)
+            if parts != ["rows"]:
+                print_sessions(start, directory, state, parts)
             if "rows" in parts:
                 print_rows(start, *configure(
                     directory, "rows", journal_bytes=64 * BLOCK * (ROW_BYTES + LAYERS * 160)))
