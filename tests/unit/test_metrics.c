@@ -300,7 +300,7 @@ START_TEST(test_metrics_each_gauge_of_a_key_shows_its_own_figure)
 END_TEST
 
 /* Where reading the allocator's figures takes a second, it is read each 100 s; the clock is ours. */
-START_TEST(test_metrics_what_is_slow_to_read_is_read_for_a_hundredth_of_the_time)
+START_TEST(test_metrics_a_slow_reading_is_taken_for_a_hundredth_of_the_time)
 {
     struct srv_process process;
     struct srv_usage *usage = srv_usage_open();
@@ -340,6 +340,6 @@ Suite *suite_metrics(void)
     tcase_add_test(tests, test_metrics_a_scrape_of_all_series_stays_small);
     tcase_add_test(tests, test_metrics_sessions_and_gauges_have_their_lines);
     tcase_add_test(tests, test_metrics_every_sample_stands_below_its_own_type_line);
-    tcase_add_test(tests, test_metrics_what_is_slow_to_read_is_read_for_a_hundredth_of_the_time);
+    tcase_add_test(tests, test_metrics_a_slow_reading_is_taken_for_a_hundredth_of_the_time);
     return suite;
 }
