@@ -138,15 +138,15 @@ def measure(daemon, how):
     stop.set()
     watcher.join()
     after = step_times(daemon, "small", STEPS)
-    print(f"{how}: ready after {daemon.ready_s * 1000:.0f} ms with {daemon.memory / 2**20:.0f} MiB; "
-          f"first step of {LONG} tokens "
+    print(f"{how}: ready after {daemon.ready_s * 1000:.0f} ms with "
+          f"{daemon.memory / 2**20:.0f} MiB; first step of {LONG} tokens "
           f"{touch * 1000:.0f} ms ({LONG * ROW_BYTES / touch / 1e6:.0f} MB/s); all read after "
           f"{read:.2f} s; p99 of others {p99(others):.2f} ms meanwhile ({len(others)} steps), "
           f"{p99(after):.2f} ms afterwards", flush=True)
 
 
 def forget(state):
-    """Takes the files of the state directory out of the page cache; returns the largest of blocks."""
+    """Takes the state directory out of the page cache; returns its largest file of blocks."""
     paths = [entry.path for entry in os.scandir(state)]
     for path in paths:
         file = os.open(path, os.O_RDONLY)
@@ -200,7 +200,8 @@ def print_flushes(daemon):
     for _ in range(TURNS):
         for layer in range(LAYERS):
             for at in range(0, FLUSHED, 256):
-                daemon.client.step_many([(session, one) for session in sessions[at:at + 256]], layer)
+                some = sessions[at:at + 256]
+                daemon.client.step_many([(session, one) for session in some], layer)
         alone.append(p99(step_times(daemon, "small", STEPS)))
         times, stop = [], threading.Event()
         watcher = threading.Thread(target=lambda: times.extend(
@@ -237,8 +238,9 @@ def print_rows(start, config, state):
     disk = sum(entry.stat().st_blocks * 512 for entry in os.scandir(state)
                if entry.name.endswith(".blocks"))
     daemon.end(signal.SIGTERM)
-    print(f"rows in {LAYERS} layers of {LAYER_BYTES} bytes: {written / (count * appended * ROW_BYTES):.2f} bytes written a byte of row "
-          f"({snapshots} snapshots); blocks on the disk {disk / cache:.3f} of the cache", flush=True)
+    written /= count * appended * ROW_BYTES
+    print(f"rows in {LAYERS} layers of {LAYER_BYTES} bytes: {written:.2f} bytes written a byte of "
+          f"row ({snapshots} snapshots); blocks on the disk {disk / cache:.3f} of the cache", flush=True)
 
 
 def configure(directory, name, **options):

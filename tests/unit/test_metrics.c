@@ -299,7 +299,7 @@ START_TEST(test_metrics_each_gauge_of_a_key_shows_its_own_figure)
 }
 END_TEST
 
-/* Where reading the allocator's figures takes a second, it is read each 100 s; the clock is ours. */
+/* Where reading the allocator's figures takes a second, they are read each 100 s. */
 START_TEST(test_metrics_a_slow_reading_is_taken_for_a_hundredth_of_the_time)
 {
     struct srv_process process;
