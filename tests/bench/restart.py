@@ -240,7 +240,8 @@ def print_rows(start, config, state):
     daemon.end(signal.SIGTERM)
     written /= count * appended * ROW_BYTES
     print(f"rows in {LAYERS} layers of {LAYER_BYTES} bytes: {written:.2f} bytes written a byte of "
-          f"row ({snapshots} snapshots); blocks on the disk {disk / cache:.3f} of the cache", flush=True)
+          f"row ({snapshots} snapshots); blocks on the disk {disk / cache:.3f} of the cache",
+          flush=True)
 
 
 def configure(directory, name, **options):
