@@ -513,7 +513,7 @@ check-bench: ## what bench-table makes of results
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
-bench-restart: $(OUT)/attnd ## how soon 10,000 sessions of 1 GiB are served again after SIGTERM and SIGKILL; BENCH_RESTART_FLAGS="SESSIONS GIB", QUICK=1 is short
+bench-restart: $(OUT)/attnd ## how soon 10,000 sessions of 1 GiB are served again after SIGTERM and SIGKILL, and what a store costs; BENCH_RESTART_FLAGS="SESSIONS GIB LAYERS WIDTH", QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/restart.py $(OUT)/attnd $(BENCH_RESTART_FLAGS)
 
 bench-load: $(OUT)/attnd ## from exec to ready with 1.2 GB of weights, cold and warm, beside cat; BENCH_LOAD_FLAGS="--help" lists options, QUICK=1 is short

@@ -27,9 +27,10 @@ struct srv_process {
     size_t max_files;     /* descriptors, as allowed when the usage was opened */
     double start_seconds; /* since 1970: when the usage was opened */
     double cpu_seconds;   /* of all threads, user and system */
-    size_t open_files;    /* up to a second old where it has to be counted */
-    size_t heap_bytes; /* allocated and not freed, up to a second ago; resident memory has besides
-                             these the allocator's free pages, code, and mappings of others */
+    size_t open_files;    /* as old as heap_bytes where it has to be counted */
+    size_t heap_bytes;    /* allocated and not freed, a second ago at most, or a hundred times what
+                             reading it takes; resident memory has besides these the allocator's
+                             free pages, code, and mappings of others */
 };
 
 /* Each is 0 where the kernel does not provide it.  Any thread. */

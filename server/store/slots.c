@@ -112,15 +112,17 @@ static void close_file(struct srv_slot_file *file)
 }
 
 /* Opens a regular file past the system's cache, where that can be done, and says how many bytes it
- * has.  -1 with errno. */
-static int open_file(size_t *bytes, int directory, const char *name, int flags)
+ * has, and whether it can be read only.  -1 with errno. */
+static int open_file(size_t *bytes, bool *read_only, int directory, const char *name, int flags)
 {
     struct stat facts;
     flags |= O_RDWR | O_CLOEXEC | O_NOFOLLOW;
     int fd = openat(directory, name, flags | O_DIRECT, 0600);
     if (fd < 0 && errno == EINVAL) /* which may have made the file */
         fd = openat(directory, name, flags & ~O_EXCL, 0600);
-    if (fd < 0 && (errno == EROFS || errno == EACCES)) /* it can be read at least */
+    *read_only =
+        fd < 0 && (flags & O_CREAT) == 0 && (errno == EROFS || errno == EACCES || errno == EPERM);
+    if (*read_only)
         fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -1;
@@ -140,6 +142,7 @@ static struct srv_slot_file *add_file(struct srv_slots *slots, uint64_t generati
 {
     char name[SRV_SLOT_FILE_NAME];
     size_t size;
+    bool read_only;
     if (slots->num_files == SRV_SLOT_FILES) {
         errno = ENFILE;
         return NULL;
@@ -149,7 +152,8 @@ static struct srv_slot_file *add_file(struct srv_slots *slots, uint64_t generati
         return NULL;
     srv_slot_file_name(name, generation, bytes);
     *file = (struct srv_slot_file){.generation = generation, .bytes = bytes};
-    file->fd = open_file(&size, slots->directory, name, flags);
+    file->fd = open_file(&size, &read_only, slots->directory, name, flags);
+    file->kept = read_only || generation <= slots->kept;
     if (file->fd < 0 || (size >= bytes && !grow_words(slots, file, size / bytes))) {
         const int error = errno;
         close_file(file);
@@ -224,15 +228,17 @@ static bool has_taken(const struct srv_slot_file *file)
 bool srv_slots_need(const struct srv_slots *slots, uint64_t generation, size_t bytes)
 {
     const uint32_t i = find_file(slots, generation, bytes);
-    return slots->keeps || (i < slots->num_files && has_taken(slots->files[i]));
+    return generation <= slots->kept || (i < slots->num_files && has_taken(slots->files[i]));
 }
 
-void srv_slots_keep(struct srv_slots *slots)
+void srv_slots_keep(struct srv_slots *slots, uint64_t manifest)
 {
-    slots->keeps = true;
-    slots->generation++;
+    const uint64_t last = manifest < UINT32_MAX ? manifest << 32 | UINT32_MAX : slots->generation;
+    slots->kept = last > slots->kept ? last : slots->kept;
+    slots->generation = slots->generation > last ? slots->generation : last + 1;
     for (uint32_t i = 0; i < slots->num_files; i++)
-        slots->files[i]->kept = true;
+        if (slots->files[i]->generation <= slots->kept)
+            slots->files[i]->kept = true;
 }
 
 bool srv_slots_find_removed(char out[SRV_SLOT_FILE_NAME], struct srv_slots *slots)
@@ -278,7 +284,6 @@ bool srv_slots_hold(struct srv_slot *out, bool *first, struct srv_slots *slots, 
     }
     *first = (word_of(file, index)->taken & bit(index)) == 0;
     word_of(file, index)->taken |= bit(index);
-    file->kept = slots->keeps;
     *out = (struct srv_slot){slots->base + i, index};
     return true;
 }
@@ -356,19 +361,18 @@ size_t srv_slots_take(struct srv_slot *first, struct srv_slots *slots, size_t by
     }
     const uint64_t run = (SRV_SLOT_RUN + size - 1) / size, enough = count < run ? count : run;
     uint64_t found = find_free(first, slots, size, enough);
-    if (found < enough) {
-        struct srv_slot_file *file = find_growing(slots, size);
-        if (file == NULL)
-            file = add_file(slots, slots->generation, size, O_CREAT | O_EXCL);
-        if (file == NULL)
-            return 0;
-        if (grow(slots, file, enough))
-            found = find_free(first, slots, size, enough);
-    }
+    struct srv_slot_file *file = find_growing(slots, size);
+    if (found < enough && file == NULL)
+        file = add_file(slots, slots->generation, size, O_CREAT | O_EXCL);
+    if (found < enough && file != NULL && grow(slots, file, enough))
+        found = find_free(first, slots, size, enough);
     found = found < count ? found : count;
-    if (found == 0 || !take_run(slots, srv_slot_file(slots, *first), first->index, found))
-        return 0;
-    return (size_t)found;
+    if (found > 0)
+        file = srv_slot_file(slots, *first);
+    if (found > 0 && take_run(slots, file, first->index, found))
+        return (size_t)found;
+    srv_slot_file_name(slots->failed, file != NULL ? file->generation : slots->generation, size);
+    return 0;
 }
 
 /* ---- Giving back ----------------------------------------------------------------------------- */
@@ -388,9 +392,12 @@ void srv_slots_drop(struct srv_slots *slots, struct srv_slot slot)
     pthread_mutex_unlock(&slots->lock);
 }
 
+const char *srv_slots_failed(const struct srv_slots *slots) { return slots->failed; }
+
 void srv_slots_begin_moment(struct srv_slots *slots)
 {
     pthread_mutex_lock(&slots->lock);
+    slots->failed[0] = '\0';
     for (uint32_t i = 0; i < slots->num_files; i++)
         for (size_t w = 0; w < num_words(slots->files[i]->count); w++) {
             struct srv_slot_word *word = &slots->files[i]->words[w];
@@ -442,7 +449,7 @@ bool srv_slots_punch(struct srv_slots *slots, size_t bytes)
 {
     struct srv_slots_figures figures;
     srv_slots_describe(&figures, slots);
-    const size_t reserve = figures.used / 16 + LEAST_GROWTH;
+    const size_t reserve = figures.used / 32 + LEAST_GROWTH;
     size_t spare = figures.held - figures.used;
     for (uint32_t i = 0; i < slots->num_files && !slots->keeps_holes; i++) {
         struct srv_slot_file *file = slots->files[i];

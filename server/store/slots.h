@@ -62,12 +62,14 @@ bool srv_slots_hold(struct srv_slot *out, bool *first, struct srv_slots *slots, 
 
 /* ---- Files ---- */
 
-/* Whether a file is needed: it is open and has slots that are taken, or all are kept. */
+/* Whether a file is needed: it is open and has slots that are taken, or it is kept. */
 bool srv_slots_need(const struct srv_slots *slots, uint64_t generation, size_t bytes);
 
-/* Has all slots of the files that are open, and of those that srv_slots_hold opens later, stay as
- * they are: new blocks go to new files.  For manifests that are set aside and name these slots. */
-void srv_slots_keep(struct srv_slots *slots);
+/* For manifests up to that generation that are set aside: the slots of files that these may name
+ * stay as they are, of those that srv_slots_hold opens later too, and new blocks go to new files.
+ * Files that are made from then on have generations from (manifest + 1) * 2^32 on, by which a later
+ * start tells them apart; with a manifest of 2^32 - 1 or later it keeps all files. */
+void srv_slots_keep(struct srv_slots *slots, uint64_t manifest);
 
 /* Finds files that were removed from the directory, whose blocks are gone; the name of one that has
  * slots that are taken, false where there is none.  Nothing more is written there. */
@@ -90,6 +92,10 @@ uint64_t srv_slots_write(struct srv_slots *slots, struct srv_slot slot, const vo
  * where that failed, or a write since the last call: then nobody knows which of these blocks are
  * there. */
 bool srv_slots_sync(struct srv_slots *slots);
+
+/* The name of the file for which srv_slots_take or srv_slots_sync has failed since the newest
+ * moment began; "": of none, as where memory was short. */
+const char *srv_slots_failed(const struct srv_slots *slots);
 
 /* Makes a slot free that nothing on the disk can name. */
 void srv_slots_release(struct srv_slots *slots, struct srv_slot slot);

@@ -46,6 +46,13 @@ static unsigned char *aligned(size_t bytes)
     return error == 0 ? memory : NULL;
 }
 
+/* Notes the errno of a file. */
+static void fail(struct srv_slots *slots, const struct srv_slot_file *file)
+{
+    slots->error = errno;
+    srv_slot_file_name(slots->failed, file->generation, file->bytes);
+}
+
 static void empty_buffer(struct srv_slots *slots)
 {
     struct srv_slot_file *file = srv_slot_file(slots, slots->at);
@@ -54,7 +61,7 @@ static void empty_buffer(struct srv_slots *slots)
     file->unsynced = true;
     if (slots->error == 0 &&
         !move(file->fd, slots->buffer, slots->used, slots->at.index * file->bytes, true))
-        slots->error = errno;
+        fail(slots, file);
     pthread_mutex_lock(&slots->lock);
     slots->written += slots->used;
     pthread_mutex_unlock(&slots->lock);
@@ -99,7 +106,7 @@ bool srv_slots_sync(struct srv_slots *slots)
     for (uint32_t i = 0; i < slots->num_files; i++) {
         struct srv_slot_file *file = slots->files[i];
         if (file->unsynced && fdatasync(file->fd) != 0 && slots->error == 0)
-            slots->error = errno;
+            fail(slots, file);
         file->unsynced = false;
     }
     if (slots->made_file && !srv_sync_directory(slots->directory) && slots->error == 0)

@@ -129,16 +129,14 @@ static bool open_slots(struct srv_load *load)
         snprintf(load->message, load->size, "state_dir: it cannot be read: %s", strerror(errno));
         return false;
     }
-    const bool keeps = srv_files_newest_manifest(aside, count, UINT64_MAX) != NULL;
-    free(aside);
+    const struct srv_file *manifest = srv_files_newest_manifest(aside, count, UINT64_MAX);
     store->slots = srv_slots_new(store->directory, newest_of(load->files, load->count, true) + 1,
                                  store->context.index);
-    if (store->slots == NULL)
-        return srv_load_refuse_memory(load);
-    if (keeps)
-        srv_slots_keep(store->slots);
+    if (store->slots != NULL && manifest != NULL)
+        srv_slots_keep(store->slots, manifest->generation);
+    free(aside);
     load->restore.slots = store->slots;
-    return true;
+    return store->slots != NULL || srv_load_refuse_memory(load);
 }
 
 static bool list_files(struct srv_load *load)
@@ -277,7 +275,7 @@ static bool start_recording(struct srv_load *load)
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
     if (load->incomplete)
-        srv_slots_keep(store->slots);
+        srv_slots_keep(store->slots, store->generation);
     if ((needs_snapshot || store->context.reads_at_once) && !read_blocks(load))
         return false;
     needs_snapshot = needs_snapshot || store->keep_journals; /* a block was damaged */

@@ -169,8 +169,8 @@ static void lose(struct srv_store *store, struct srv_session *session, const cha
                   "a session is lost, the manifest will be set aside: %s", why);
     srv_metrics_store(store->context.metrics, SRV_FILE_DAMAGED, 1);
     srv_metrics_store(store->context.metrics, SRV_SESSIONS_LOST, 1);
-    srv_slots_keep(store->slots);
     pthread_mutex_lock(&store->lock);
+    srv_slots_keep(store->slots, store->generation);
     session->record_state = SRV_DELETED;
     store->keep_journals = true;
     store->manifest.broken = true;

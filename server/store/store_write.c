@@ -171,8 +171,8 @@ static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *stor
     const bool stored = write_blocks(&writer, snapshot);
     if (!stored || !write_section(snapshot, store, &writer)) {
         srv_file_name(&manifest, SRV_FILE_MANIFEST, snapshot->generation);
-        (void)srv_store_fail_file(store, stored ? manifest.name : "blocks",
-                                  stored ? 0 : (size_t)writer.bytes);
+        (void)srv_store_fail_file(store, stored ? manifest.name : srv_slots_failed(store->slots),
+                                  0);
         srv_store_describe_unwritten(why, store);
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
                       "no snapshot of %zu sessions was made: %s", snapshot->count, why);

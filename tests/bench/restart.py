@@ -1,17 +1,26 @@
 #!/usr/bin/env python3
-"""restart.py: how soon a daemon with many sessions serves again; make bench-restart.
+"""restart.py: what a store does for a daemon with many sessions; make bench-restart.
 
-Makes SESSIONS sessions of GIB of caches in all, one of them of 32,768 tokens, with `durability`
-`journal`.  Then after SIGTERM, after SIGKILL, and after SIGKILL with no file in the page cache: the
-time from exec to ready, the first step of the long session (it waits until that is read) beside
-steps of a small one, which give the p99 while the others are being read, and the same p99 when all
-are in memory.  Before the last one, what bounds the first touch: a plain read of as many bytes of
-the file of blocks as the long session takes, of which the page cache has nothing either, and the
-first write to as many bytes of new memory.
+Makes SESSIONS sessions of GIB of caches in all, one of them of 32,768 tokens, or as many layers
+times fewer, with `durability` `journal`.  A session has LAYERS layers, whose keys and values have
+WIDTH numbers each.  Printed are
 
-usage: restart.py ATTND [SESSIONS [GIB]]      in TMPDIR or /tmp; QUICK=1: 500 sessions, 1/16 GiB
-DIR=path: the sessions are kept there, and taken from there where an earlier run has made them
+- after SIGTERM, after SIGKILL, and after SIGKILL with no file in the page cache: the time from exec
+  to ready and the memory then; the first step of the long session, which waits until that is read;
+  beside it the p99 of steps of a small session, while the others are being read and afterwards;
+- first touch: by turns, the first step of the long session after a cold start, beside as many bytes
+  of the file of blocks in random reads past the page cache, of the size and at the depth of the
+  store's (fio, which Debian has); and the first write to as much new memory;
+- flushes: by turns, the p99 of steps of the small session alone, and while a snapshot writes a
+  block of each layer of up to 10,000 sessions;
+- rows: bytes that the daemon writes, by /proc, for a byte of the rows that 64 sessions append while
+  `journal_bytes` has room for 64 of each layer, and the disk that they take.
+
+usage: restart.py ATTND [SESSIONS [GIB [LAYERS [WIDTH]]]]      in TMPDIR or /tmp
+QUICK=1: 500 sessions, 1/16 GiB.  TURNS=9.  DIR=path: the sessions are kept there, and taken from
+there where an earlier run has made them.  ONLY=starts,touch,flushes,rows: of these parts
 """
+import functools
 import json
 import mmap
 import os
@@ -29,25 +38,39 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "clients"
 from attn_client import Client  # noqa: E402
 
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
-HIDDEN, KV_HEADS, LONG = 512, 4, 32768
-PIECE = 1 << 20
-ROW_BYTES = KV_HEADS * 64 * 2 * 4
+HIDDEN, BLOCK = 512, 64
 STEPS = 300
+RUN = 256 << 10  # bytes that one read of the store has at least
+ARGUMENTS = sys.argv[2:] + [""] * 4
+SESSIONS = int(ARGUMENTS[0] or (500 if QUICK else 10000))
+GIB = float(ARGUMENTS[1] or (1 / 16 if QUICK else 1))
+LAYERS, WIDTH = int(ARGUMENTS[2] or 1), int(ARGUMENTS[3] or 256)
+LONG = 32768 // LAYERS
+TURNS = int(os.environ.get("TURNS", "1" if QUICK else "9"))
+LAYER_BYTES = WIDTH * 2 * 4  # of a row
+ROW_BYTES = LAYERS * LAYER_BYTES
+FLUSHED = min(10000, SESSIONS - 2)
 
 
 class Daemon:
-    def __init__(self, attnd, directory, log):
+    def __init__(self, attnd, config, log):
         self.start = time.monotonic()
-        self.process = subprocess.Popen([attnd, "--config", directory + "/config.json"],
+        self.process = subprocess.Popen([attnd, "--config", config],
                                         stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()  # printed when it is ready
         self.ready_s = time.monotonic() - self.start
+        self.memory = self.figure("status", "VmRSS") * 1024
         self.client = Client(re.search(r"http://[^ ]*[0-9]", line).group(), timeout=300)
 
-    def restoring(self):
+    def figure(self, file, name):
+        """Of the process."""
+        with open(f"/proc/{self.process.pid}/{file}", encoding="utf-8") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+    def metric(self, name):
         text = self.client.request("GET", "/metrics")[1].decode()
         return next(int(line.split()[1]) for line in text.splitlines()
-                    if line.startswith("attnd_sessions_restoring "))
+                    if line.startswith(name + " "))
 
     def snapshot(self):
         """Waits for a snapshot that has all that is there now."""
@@ -62,24 +85,28 @@ class Daemon:
         self.process.stdout.close()
 
 
+@functools.lru_cache(maxsize=4)
 def rows(count, seed):
     return [[((seed * 7 + i * 31 + j * 17) % 97) / 97 - 0.5 for j in range(HIDDEN)]
             for i in range(count)]
 
 
-def fill(daemon, sessions, tokens):
+def prefill(session, count, seed):
+    for layer in range(LAYERS):
+        session.prefill(rows(count, seed), layer)
+
+
+def fill(daemon, tokens):
     with daemon.client.session("first") as first:
-        for _ in range(0, tokens, 64):
-            first.prefill(rows(64, 1))
+        for _ in range(0, tokens, BLOCK):
+            prefill(first, BLOCK, 1)
         state = first.export()
-        for i in range(sessions - 2):
+        for i in range(SESSIONS - 2):
             daemon.client.restore(f"s{i}", state)
     long = daemon.client.session("long")
-    piece = rows(1024, 2)
-    for _ in range(0, LONG, len(piece)):
-        long.prefill(piece)
-    small = daemon.client.session("small")
-    small.prefill(rows(1, 3))
+    for _ in range(0, LONG, 1024):
+        prefill(long, 1024, 2)
+    prefill(daemon.client.session("small"), 1, 3)
     daemon.snapshot()
 
 
@@ -105,83 +132,175 @@ def measure(daemon, how):
     watcher.start()
     step_times(daemon, "long", 1)
     touch = time.monotonic() - begin
-    while daemon.restoring() > 0:
-        time.sleep(0.05)
+    while daemon.metric("attnd_sessions_restoring") > 0:
+        time.sleep(0.5)  # a scrape looks at the whole heap
     read = time.monotonic() - begin
     stop.set()
     watcher.join()
     after = step_times(daemon, "small", STEPS)
-    print(f"{how}: ready after {daemon.ready_s * 1000:.0f} ms; first step of {LONG} tokens "
+    print(f"{how}: ready after {daemon.ready_s * 1000:.0f} ms with "
+          f"{daemon.memory / 2**20:.0f} MiB; first step of {LONG} tokens "
           f"{touch * 1000:.0f} ms ({LONG * ROW_BYTES / touch / 1e6:.0f} MB/s); all read after "
           f"{read:.2f} s; p99 of others {p99(others):.2f} ms meanwhile ({len(others)} steps), "
           f"{p99(after):.2f} ms afterwards", flush=True)
 
 
 def forget(state):
-    """Takes the files of the state directory out of the page cache; returns the largest."""
+    """Takes the state directory out of the page cache; returns its largest file of blocks."""
     paths = [entry.path for entry in os.scandir(state)]
     for path in paths:
         file = os.open(path, os.O_RDONLY)
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
-    return max(paths, key=os.path.getsize)
+    return max((path for path in paths if path.endswith(".blocks")), key=os.path.getsize)
 
 
-def print_disk(path, size):
-    begin, count = time.monotonic(), 0
-    with open(path, "rb", buffering=0) as file:
-        while count < size and (piece := file.read(PIECE)):
-            count += len(piece)
-    spent = time.monotonic() - begin
-    print(f"the disk: a plain read of {count / 2**20:.0f} MiB, cold: {spent * 1000:.0f} ms "
-          f"({count / spent / 1e6:.0f} MB/s)", flush=True)
+def random_reads(path, size):
+    """Bytes a second of reads as the store makes them."""
+    piece = BLOCK * LAYER_BYTES * (RUN // (BLOCK * LAYER_BYTES) + 1)
+    out = subprocess.run(
+        ["fio", "--name=reads", "--filename=" + path, "--rw=randread", "--direct=1", "--readonly",
+         f"--bs={piece}", f"--io_size={size}", "--ioengine=psync", "--output-format=json"],
+        check=True, capture_output=True).stdout
+    return json.loads(out)["jobs"][0]["read"]["bw_bytes"]
 
 
-def print_memory(size):
+def new_memory(size):
     memory = mmap.mmap(-1, size)
     memory.madvise(mmap.MADV_HUGEPAGE)
     begin = time.monotonic()
     for at in range(0, size, mmap.PAGESIZE):
         memory[at] = 1
-    spent = time.monotonic() - begin
-    print(f"memory: the first write to {size / 2**20:.0f} MiB: {spent * 1000:.0f} ms "
-          f"({size / spent / 1e6:.0f} MB/s)", flush=True)
+    return size / (time.monotonic() - begin)
+
+
+def print_touches(start, state):
+    size, own, bare, memory = LONG * ROW_BYTES, [], [], []
+    for _ in range(TURNS):
+        path = forget(state)
+        memory.append(new_memory(size))
+        bare.append(random_reads(path, size))
+        forget(state)
+        daemon = start()
+        begin = time.monotonic()
+        step_times(daemon, "long", 1)
+        own.append(size / (time.monotonic() - begin))
+        daemon.end(signal.SIGKILL)
+    ratio = statistics.median(a / b for a, b in zip(own, bare))
+    print(f"first touch of {size / 2**20:.0f} MiB: {statistics.median(own) / 1e6:.0f} MB/s; random "
+          f"reads {statistics.median(bare) / 1e6:.0f}; first write to new memory "
+          f"{statistics.median(memory) / 1e6:.0f}; touch to reads {ratio:.2f} ({len(own)} turns)",
+          flush=True)
+
+
+def print_flushes(daemon):
+    sessions = [daemon.client.open(f"s{i}") for i in range(FLUSHED)]
+    one, alone, beside, spent = rows(1, 5)[0], [], [], []
+    for _ in range(TURNS):
+        for layer in range(LAYERS):
+            for at in range(0, FLUSHED, 256):
+                some = sessions[at:at + 256]
+                daemon.client.step_many([(session, one) for session in some], layer)
+        alone.append(p99(step_times(daemon, "small", STEPS)))
+        times, stop = [], threading.Event()
+        watcher = threading.Thread(target=lambda: times.extend(
+            step_times(daemon, "small", 1000000, stop)))
+        watcher.start()
+        begin = time.monotonic()
+        daemon.snapshot()
+        spent.append(time.monotonic() - begin)
+        stop.set()
+        watcher.join()
+        beside.append(p99(times))
+    ratio = statistics.median(b / a for a, b in zip(alone, beside))
+    print(f"flushes of {FLUSHED} sessions, {statistics.median(spent):.2f} s: p99 of others "
+          f"{statistics.median(beside):.2f} ms, alone {statistics.median(alone):.2f}, ratio "
+          f"{ratio:.2f} ({len(alone)} turns)", flush=True)
+
+
+def print_rows(start, config, state):
+    count, appended = 64, 8 * BLOCK
+    daemon = start(config)
+    sessions = [daemon.client.session(f"r{i}") for i in range(count)]
+    one = rows(1, 6)[0]
+    for i, session in enumerate(sessions):
+        prefill(session, i + 1, 7)  # each at another place of its block
+    daemon.snapshot()
+    before, made = daemon.figure("io", "write_bytes"), daemon.metric("attnd_snapshots_total")
+    for _ in range(appended):
+        for layer in range(LAYERS):
+            daemon.client.step_many([(session, one) for session in sessions], layer)
+    written = daemon.figure("io", "write_bytes") - before
+    snapshots = daemon.metric("attnd_snapshots_total") - made
+    daemon.snapshot()
+    cache = daemon.metric("attnd_cache_used_bytes")
+    disk = sum(entry.stat().st_blocks * 512 for entry in os.scandir(state)
+               if entry.name.endswith(".blocks"))
+    daemon.end(signal.SIGTERM)
+    written /= count * appended * ROW_BYTES
+    print(f"rows in {LAYERS} layers of {LAYER_BYTES} bytes: {written:.2f} bytes written a byte of "
+          f"row ({snapshots} snapshots); blocks on the disk {disk / cache:.3f} of the cache",
+          flush=True)
+
+
+def configure(directory, name, **options):
+    """Makes a configuration, and returns what starts a daemon with it, and its state directory."""
+    path, state = f"{directory}/{name}.json", f"{directory}/{name}"
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({
+            "port": 0, "durability": "journal", "state_dir": state, "lame_duck_s": 0,
+            "max_sessions": SESSIONS + 80, "cache_bytes": int((2 * GIB + 1) * 2**30), "log": "info",
+            "max_session_length": LONG + BLOCK, "session_ttl_s": 86400, "instance": "bench",
+            "models": [{"name": "m", "random": {
+                "hidden_size": HIDDEN, "num_attention_heads": 8, "head_dim": min(64, WIDTH),
+                "num_key_value_heads": max(1, WIDTH // 64), "num_hidden_layers": LAYERS,
+                "seed": 1}}], **options}, file)
+    return path, state
+
+
+def print_starts(start, state, daemon):
+    for how in ("SIGTERM", "SIGKILL", "SIGKILL, cold"):
+        daemon.end(getattr(signal, how.split(",")[0]))
+        if how.endswith("cold"):
+            forget(state)
+        daemon = start()
+        measure(daemon, how)
+    return daemon
+
+
+def print_sessions(start, directory, state, parts):
+    tokens = max(BLOCK, int(GIB * 2**30 / SESSIONS / ROW_BYTES) // BLOCK * BLOCK)
+    daemon = start()
+    print(f"{SESSIONS} sessions of {tokens} tokens, one of {LONG}, in {LAYERS} layers", flush=True)
+    if not os.path.exists(directory + "/made"):
+        fill(daemon, tokens)
+        open(directory + "/made", "w", encoding="utf-8").close()
+    if "starts" in parts:
+        daemon = print_starts(start, state, daemon)
+    if "flushes" in parts:
+        print_flushes(daemon)
+    daemon.end(signal.SIGKILL)
+    if "touch" in parts:
+        print_touches(start, state)
 
 
 def main():
     attnd = os.path.abspath(sys.argv[1])
-    sessions = int(sys.argv[2]) if len(sys.argv) > 2 else 500 if QUICK else 10000
-    gib = float(sys.argv[3]) if len(sys.argv) > 3 else 1 / 16 if QUICK else 1
-    tokens = max(64, int(gib * 2**30 / sessions / ROW_BYTES) // 64 * 64)
+    parts = os.environ.get("ONLY", "starts,touch,flushes,rows").split(",")
     kept = os.environ.get("DIR")
     directory = kept or tempfile.mkdtemp(prefix="attnd-restart-")
-    made = os.path.exists(directory + "/made")
     os.makedirs(directory, exist_ok=True)
-    config = {
-        "port": 0, "durability": "journal", "state_dir": directory + "/state", "lame_duck_s": 0,
-        "max_sessions": sessions + 8, "cache_bytes": int((gib + 1) * 2**30), "log": "info",
-        "max_session_length": LONG + 64, "session_ttl_s": 86400, "instance": "bench",
-        "models": [{"name": "m", "random": {"hidden_size": HIDDEN, "num_attention_heads": 8,
-                                            "num_key_value_heads": KV_HEADS, "seed": 1}}]}
-    with open(directory + "/config.json", "w", encoding="utf-8") as file:
-        json.dump(config, file)
+    config, state = configure(directory, "state")
     try:
         with open(directory + "/log", "w", encoding="utf-8") as log:
-            daemon = Daemon(attnd, directory, log)
-            print(f"{sessions} sessions of {tokens} tokens, one of {LONG}", flush=True)
-            if not made:
-                fill(daemon, sessions, tokens)
-                open(directory + "/made", "w", encoding="utf-8").close()
-            for how in ("SIGTERM", "SIGKILL", "SIGKILL, cold"):
-                daemon.end(getattr(signal, how.split(",")[0]))
-                if how.endswith("cold"):
-                    print_disk(forget(directory + "/state"), LONG * ROW_BYTES)
-                    print_memory(LONG * ROW_BYTES)
-                    forget(directory + "/state")
-                daemon = Daemon(attnd, directory, log)
-                measure(daemon, how)
-            daemon.end(signal.SIGKILL)
+            def start(path=config):
+                return Daemon(attnd, path, log)
+            if parts != ["rows"]:
+                print_sessions(start, directory, state, parts)
+            if "rows" in parts:
+                print_rows(start, *configure(
+                    directory, "rows", journal_bytes=64 * BLOCK * (ROW_BYTES + LAYERS * 160)))
     finally:
         if kept is None:
             shutil.rmtree(directory)

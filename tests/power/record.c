@@ -75,24 +75,25 @@ static struct answer get_state(struct client *client, size_t session)
     return client_get(client, path);
 }
 
-/* The session's revision, which its state does not have. */
-static uint64_t get_revision(struct client *client, size_t session)
+/* The session's revision, which its state does not have; false where it has expired meanwhile. */
+static bool get_revision(uint64_t *out, struct client *client, size_t session)
 {
     char path[64], id[16];
     record_id(id, session);
     snprintf(path, sizeof path, "/sessions/%s", id);
     struct answer answer = client_get(client, path);
-    json_int_t revision = json_integer_value(json_object_get(answer.json, "revision"));
+    const bool there = answer.status != 404;
+    *out = (uint64_t)json_integer_value(json_object_get(answer.json, "revision"));
     answer_free(&answer);
-    return (uint64_t)revision;
+    return there;
 }
 
 uint64_t record_digest(struct client *client, size_t session)
 {
     struct answer answer = get_state(client, session);
-    uint64_t digest = answer.status == 200
-                          ? digest_of(answer.text, answer.length) ^ get_revision(client, session)
-                          : 0;
+    uint64_t digest = 0, revision;
+    if (answer.status == 200 && get_revision(&revision, client, session))
+        digest = digest_of(answer.text, answer.length) ^ revision;
     if (answer.status != 200 && answer.status != 404)
         digest = UINT64_MAX; /* of no session */
     answer_free(&answer);

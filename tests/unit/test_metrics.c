@@ -6,6 +6,7 @@
 
 #include "api/endpoints.h"
 #include "config/keys.h"
+#include "disk.h"
 #include "ops/metrics.h"
 #include "suites.h"
 
@@ -287,6 +288,31 @@ TEST(metrics_each_gauge_of_a_key_shows_its_own_figure)
     expect_line("attnd_key_cache_bytes{key=\"k\"} 4096");
     expect_line("attnd_key_in_flight_bytes{key=\"k\"} 77");
     srv_accounts_free(&accounts);
+}
+
+/* Where reading the allocator's figures takes a second, they are read each 100 s. */
+TEST(metrics_a_slow_reading_is_taken_for_a_hundredth_of_the_time)
+{
+    struct srv_process process;
+    struct srv_usage *usage = srv_usage_open();
+    ck_assert_ptr_nonnull(usage);
+    atomic_store(&disk.pread_s, 1);
+    srv_usage_read(&process, usage);
+    atomic_store(&disk.pread_s, 0);
+    const size_t before = process.heap_bytes;
+    char *volatile block = malloc((size_t)64 << 20);
+    ck_assert_ptr_nonnull(block);
+    for (int after_s = 1; after_s < 102; after_s += 25) {
+        srv_usage_read(&process, usage);
+        if (after_s < 100)
+            ck_assert_uint_eq(process.heap_bytes, before);
+        else /* a sanitizer's allocator tells nothing */
+            ck_assert(before == 0 || process.heap_bytes >= before + ((size_t)64 << 20));
+        atomic_fetch_add(&disk.monotonic_s, 25);
+    }
+    free(block);
+    srv_usage_close(usage);
+    disk_reset();
 }
 
 SUITE(metrics)

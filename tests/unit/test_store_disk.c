@@ -281,7 +281,8 @@ END_TEST
 /* Where only snapshots are kept now, a start that finds a journal makes one. */
 START_TEST(test_start_that_needs_room_says_for_what)
 {
-    static const char *const names[] = {"blocks", "0000000000000002.manifest"};
+    static const char *const names[] = {"0000000000000002-00001000.blocks",
+                                        "0000000000000002.manifest"};
     char message[512], name[256];
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
