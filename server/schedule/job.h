@@ -93,6 +93,8 @@ struct srv_job {
     size_t changes;                 /* that the stage makes, each at the cost of one; 0: one */
     struct srv_error error;         /* of the whole request */
     struct srv_session *parked_for; /* its tokens are still on the disk (unread.c); a reference */
+    size_t parks;                   /* times that it was parked */
+    size_t room;                    /* bytes of the pool that the next stage takes, about */
 
     /* A session that its step creates has this Idempotency-Key: where such a session is live, the
      * step is a retry and goes to that.  NULL: none. */

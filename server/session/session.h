@@ -79,12 +79,25 @@ struct srv_session {
      * and nothing else may use it (store/store_reader.c).  Set by the store. */
     _Atomic enum srv_presence {
         SRV_PRESENT,
-        SRV_UNREAD,  /* tokens are still on the disk */
+        SRV_UNREAD,  /* tokens are on the disk alone */
         SRV_LOST,    /* and were found to be damaged there */
         SRV_DROPPED, /* or the session was deleted before they were read */
     } presence;
-    struct srv_unread *unread; /* the store's */
-    atomic_size_t parked;      /* jobs that wait until it is present; the engine thread's */
+    atomic_size_t parked; /* jobs that wait until it is present; the engine thread's */
+    atomic_bool refused;  /* one was to be told, since, that memory cannot hold the session */
+    /* The store's, of an unread session, under its lock. */
+    struct {
+        struct srv_session *next; /* among those that are read first */
+        bool listed;              /* it is among them */
+        bool wanted;              /* requests wait for it */
+        bool now;                 /* it is being read */
+        bool ahead;               /* it is read after a start, though nobody waits */
+        bool logged;              /* its file could not be read */
+    } reading;
+    /* The engine thread's, for whom leaves memory (store/evict.c). */
+    uint64_t read_ns; /* when it was read */
+    unsigned uses;    /* steps, each half of what it was at every eviction */
+    bool pinned;      /* a step over it runs, or is about to */
 
     struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };

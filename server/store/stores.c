@@ -115,6 +115,14 @@ void srv_stores_take_snapshot(struct srv_store *own)
         srv_store_take_snapshot(store_at(own, i));
 }
 
+size_t srv_stores_unread(const struct srv_store *own)
+{
+    size_t sessions = 0;
+    for (size_t i = 0; i < count_of(own); i++)
+        sessions += srv_store_unread(store_at(own, i));
+    return sessions;
+}
+
 size_t srv_stores_restoring(const struct srv_store *own)
 {
     size_t sessions = 0;

@@ -116,6 +116,7 @@ static void fill_from(struct attn_cache *cache, const struct attn_cache *from)
 {
     size_t count, size;
     (void)attn_cache_blocks(&count, cache, 0);
+    ck_assert_int_eq(attn_cache_admit(cache, 0, &error), ATTN_OK);
     for (size_t i = 0; i < count; i++) {
         if (attn_block_absent(block_at(cache, i)) == 0)
             continue;
