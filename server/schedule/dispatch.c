@@ -230,12 +230,13 @@ static void keep_ready(struct srv_batch *batch, struct srv_dispatch *d)
     batch->count = ready;
 }
 
-/* Ends an item that has run. */
+/* Ends an item that has run, or has it run again: another thread may have taken the room. */
 static void end_run(struct srv_dispatch *d, struct srv_item *item)
 {
     item->session->pinned = false;
     item->session->uses++;
-    end_item(d, item);
+    if (!srv_dispatch_item_waits_again(d, item))
+        end_item(d, item);
 }
 
 bool srv_dispatch_run_batch(struct srv_dispatch *d)

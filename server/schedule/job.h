@@ -38,6 +38,7 @@ struct srv_item {
     size_t block_bytes;   /* of the layer, with those */
     uint64_t revision;    /* the session's when the step was made */
     bool creates_session; /* the session is removed again if the item fails */
+    unsigned retries;     /* runs that found no room in the pool */
     bool is_replay;       /* the rows are cached already: computed again, not appended */
     uint64_t digest[2];   /* of the rows and their position_ids */
     struct attn_step step;

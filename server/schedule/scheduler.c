@@ -108,8 +108,8 @@ static bool pop_inbox(struct srv_scheduler *s)
 static void release_parked(struct srv_scheduler *s)
 {
     if (srv_stores_take_restored(s->context->store)) {
-        srv_stores_answer_readers(s->context->store);
         srv_dispatch_release_parked(&s->dispatch);
+        srv_stores_answer_readers(s->context->store);
         s->dispatch.next_retry_ns = 0;
     }
     srv_dispatch_retry_waiting(&s->dispatch);

@@ -39,7 +39,8 @@ static struct srv_session *find_unread(struct srv_dispatch *d, struct srv_job *j
  * it. */
 static bool park(struct srv_dispatch *d, struct srv_job *job, bool comes)
 {
-    if (job->parks > job->num_items + job->changes + 1)
+    const size_t sessions = job->num_items + job->changes;
+    if (sessions > 1 && job->parks > 2 * sessions)
         return false;
     for (struct srv_session *session; (session = find_unread(d, job, comes)) != NULL;
          srv_session_put(session)) {
@@ -94,8 +95,10 @@ struct srv_job *srv_dispatch_pop_parked(struct srv_dispatch *d)
         struct srv_job *job = node->request->job;
         const enum srv_presence presence = job->parked_for->presence;
         const bool refused = presence == SRV_UNREAD && is_refused(job->parked_for, &job->error);
-        if (presence == SRV_UNREAD && !refused)
+        if (presence == SRV_UNREAD && !refused) {
+            (void)srv_store_want(d->context->store, job->parked_for); /* it may have left again */
             continue;
+        }
         srv_queue_walk_remove(&walk);
         if (presence == SRV_LOST)
             srv_session_check_present(job->parked_for, &job->error);
@@ -106,6 +109,8 @@ struct srv_job *srv_dispatch_pop_parked(struct srv_dispatch *d)
     }
     return NULL;
 }
+
+#define MOST_RETRIES 8 /* of an item, each of which takes memory of its request for outputs */
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
@@ -144,6 +149,19 @@ bool srv_dispatch_item_waits(struct srv_dispatch *d, struct srv_item *item, size
     if (waits)
         srv_fair_queue_put(&d->queue, SRV_QUEUE_WAITING, &item->node);
     return waits;
+}
+
+bool srv_dispatch_item_waits_again(struct srv_dispatch *d, struct srv_item *item)
+{
+    struct srv_store *store = d->context->store;
+    if (item->error.code != SRV_E_POOL_FULL || store == NULL || item->retries == MOST_RETRIES ||
+        srv_stores_make_room(store, bytes_of(item), item->session) == SRV_ROOM_NEVER)
+        return false;
+    item->retries++;
+    item->error = (struct srv_error){.code = SRV_OK};
+    item->step.error = (struct attn_error){.status = ATTN_OK};
+    srv_fair_queue_put(&d->queue, SRV_QUEUE_WAITING, &item->node);
+    return true;
 }
 
 bool srv_dispatch_job_waits(struct srv_dispatch *d, struct srv_job *job)

@@ -90,7 +90,7 @@ struct srv_session {
         struct srv_session *next; /* among those that are read first */
         bool listed;              /* it is among them */
         bool wanted;              /* requests wait for it */
-        bool now;                 /* it is being read */
+        atomic_bool now;          /* it is being read; the engine thread looks */
         bool ahead;               /* it is read after a start, though nobody waits */
         bool logged;              /* its file could not be read */
     } reading;

@@ -16,9 +16,9 @@
 #include "store/store_internal.h"
 #include "store/stores.h"
 
-#define NEAR 64                    /* sessions that are compared */
-#define FRESH_NS (200 * SRV_MS_NS) /* for which one that was read for a request is kept for it */
-#define MOMENT_NS (5 * SRV_S_NS)   /* between snapshots that are made ahead */
+#define NEAR 64                  /* sessions that are compared */
+#define FRESH_NS (1 * SRV_S_NS)  /* for which one that was read for a request is kept for it */
+#define MOMENT_NS (5 * SRV_S_NS) /* between snapshots that are made ahead */
 
 /* The sessions of a pass. */
 struct pass {
@@ -61,6 +61,7 @@ static bool begin_pass(struct pass *pass, struct srv_store *own, const struct sr
     for (size_t i = 0; i < pass->count && pass->clean != NULL; i++) {
         struct srv_session *session = pass->all[i];
         const size_t bytes = attn_cache_bytes(session->cache);
+        pass->busy = pass->busy || session->reading.now;
         if (session->presence != SRV_PRESENT || bytes == 0 || session == whose)
             continue;
         session->uses /= 2;
