@@ -106,6 +106,7 @@ static void evict(struct srv_store *own, struct srv_session *session)
     for (size_t i = 0; i < session->model->info.num_layers; i++)
         attn_cache_evict(session->cache, i);
     srv_store_note_evicted(own, session);
+    srv_metrics_store(own->context.metrics, SRV_SESSIONS_EVICTED, 1);
 }
 
 /* ---- Room ------------------------------------------------------------------------------------ */

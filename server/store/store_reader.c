@@ -212,18 +212,14 @@ static bool await_room(const struct reading *r, size_t bytes)
     return room;
 }
 
-/* Gives a layer memory.  For what nobody waits for some stays free. */
+/* Gives a layer memory. */
 static enum attn_status admit(const struct reading *r, size_t layer)
 {
     struct attn_cache *cache = r->session->cache;
-    const struct attn_cache_pool *pool = r->store->context.pool;
     const size_t bytes = attn_cache_layer_bytes(cache, layer, attn_cache_length(cache, layer));
     struct attn_error error;
     if (r->what == TAILS)
         return ATTN_OK;
-    if (r->what == AHEAD &&
-        attn_cache_pool_used(pool) + bytes > attn_cache_pool_budget(pool) / 8 * 7)
-        return ATTN_POOL_FULL;
     enum attn_status status = attn_cache_admit(cache, layer, &error);
     while (status == ATTN_POOL_FULL && r->what == WANTED && r->depth == 0 && await_room(r, bytes))
         status = attn_cache_admit(cache, layer, &error);
@@ -240,8 +236,11 @@ static enum attn_status read_session(struct reading *r)
                                  &r->store->reader);
         snprintf(r->why, sizeof r->why, "session %s, layer %zu: %s", session->id, i,
                  status == ATTN_IO ? strerrordesc_np(errno) : "a block is damaged");
-        r->store->read_bytes +=
+        const size_t bytes =
             attn_cache_layer_bytes(session->cache, i, attn_cache_length(session->cache, i));
+        r->store->read_bytes += r->what == TAILS ? 0 : bytes;
+        srv_metrics_store(r->store->context.metrics, SRV_BLOCK_BYTES_READ,
+                          r->what == TAILS ? 0 : bytes);
         if (status == ATTN_OK && i + 1 < layers && r->what != TAILS && !give_way(r))
             status = ATTN_CANCELLED;
         if (status != ATTN_OK)
@@ -284,8 +283,8 @@ static void end_reading(struct srv_store *store, struct srv_session *session,
     atomic_fetch_sub(&store->unread, 1);
     atomic_fetch_sub(&store->restoring, ahead);
     pthread_mutex_unlock(&store->lock);
-    srv_metrics_store(store->context.metrics, SRV_SESSIONS_RESTORED,
-                      ahead && presence == SRV_PRESENT);
+    srv_metrics_store(store->context.metrics, ahead ? SRV_SESSIONS_RESTORED : SRV_SESSIONS_READ,
+                      presence == SRV_PRESENT);
     if (wanted)
         tell_engine_thread(store);
 }

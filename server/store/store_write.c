@@ -179,6 +179,7 @@ static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *stor
         return false;
     }
     store->told_moment = writer.moment;
+    srv_metrics_store(store->context.metrics, SRV_BLOCK_BYTES_WRITTEN, (size_t)writer.bytes);
     store->manifest_named = store->manifest.named;
     srv_slots_end_moment(store->slots);
     remove_replaced(store, snapshot->generation);

@@ -131,6 +131,18 @@ size_t srv_stores_restoring(const struct srv_store *own)
     return sessions;
 }
 
+void srv_stores_count_blocks(size_t *used, size_t *held, const struct srv_store *own)
+{
+    *used = *held = 0;
+    for (size_t i = 0; i < count_of(own); i++) {
+        struct srv_slots_figures figures = {0};
+        if (store_at(own, i)->slots != NULL)
+            srv_slots_describe(&figures, store_at(own, i)->slots);
+        *used += figures.used - figures.waiting;
+        *held += figures.held;
+    }
+}
+
 size_t srv_stores_waited_s(const struct srv_store *own)
 {
     size_t longest = 0;

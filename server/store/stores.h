@@ -24,6 +24,9 @@ bool srv_stores_want_snapshot(const struct srv_store *own);
 void srv_stores_take_snapshot(struct srv_store *own);
 size_t srv_stores_unread(const struct srv_store *own);
 size_t srv_stores_restoring(const struct srv_store *own);
+
+/* Bytes of blocks in all directories, and of the disk that their files take. */
+void srv_stores_count_blocks(size_t *used, size_t *held, const struct srv_store *own);
 size_t srv_stores_waited_s(const struct srv_store *own); /* the longest */
 bool srv_stores_have_restored(struct srv_store *own);
 bool srv_stores_take_restored(struct srv_store *own);
