@@ -20,7 +20,8 @@
 #define MIN_SLAB_PIECE (ATTN_HUGE_PAGE / 32) /* bytes; smaller pieces have a slab each */
 #define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
 
-#define HEAD_BYTES sizeof(struct attn_block) /* of the budget, for a block without memory */
+#define HEAD_BYTES \
+    ((size_t)128) /* of the budget, for a block without memory and its place in lists */
 
 struct attn_piece {
     LIST_ENTRY(attn_piece) link; /* in a free list */
