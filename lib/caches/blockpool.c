@@ -2,9 +2,9 @@
  *
  * A block is a head, which lists of caches point to, and a piece of memory for its tokens; a block
  * that a store has may be without.  Models of different widths need pieces of different sizes; each
- * size has its free lists.  Pieces come in slabs.  A slab of large pieces has so many that huge pages hold them, since a step
- * over 4 KiB pages waits for address translations (a tenth of a batched decode); a small piece is a
- * slab of its own.
+ * size has its free lists.  Pieces come in slabs.  A slab of large pieces has so many that huge
+ * pages hold them, since a step over 4 KiB pages waits for address translations (a tenth of a
+ * batched decode); a small piece is a slab of its own.
  *
  * Invariant: live pieces and idle ones (free, with memory) never pass the budget together.  Where
  * they would, idle pieces give their memory back to the system.  A slab without live pieces is
@@ -20,8 +20,7 @@
 #define MIN_SLAB_PIECE (ATTN_HUGE_PAGE / 32) /* bytes; smaller pieces have a slab each */
 #define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
 
-#define HEAD_BYTES \
-    ((size_t)128) /* of the budget, for a block without memory and its place in lists */
+#define HEAD_BYTES ((size_t)128) /* of the budget, for a block without memory and a list's entry */
 
 struct attn_piece {
     LIST_ENTRY(attn_piece) link; /* in a free list */

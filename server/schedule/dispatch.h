@@ -193,9 +193,9 @@ void srv_dispatch_fail_draining(struct srv_error *error);
 
 /* ---- unread.c: what waits while tokens are on the disk, or memory is short ----------------------
  *
- * `park`: whether the job that comes, or is to make a change, is parked for a session; `unpark` ends that; `pop_parked`: the next job that
- * is parked no longer, maybe with an error, NULL where there is none; `release_parked` goes on with
- * all of them. */
+ * `park`: whether the job that comes, or is to make a change, is parked for a session; `unpark`
+ * ends that; `pop_parked`: the next job that is parked no longer, maybe with an error, NULL where
+ * there is none; `release_parked` goes on with all of them. */
 bool srv_dispatch_park(struct srv_dispatch *dispatch, struct srv_job *job);
 void srv_dispatch_unpark(struct srv_job *job);
 struct srv_job *srv_dispatch_pop_parked(struct srv_dispatch *dispatch);

@@ -18,8 +18,8 @@ struct srv_queue {
     struct srv_queue_node *first, **last; /* `last` is where the next node is linked */
 };
 
-/* Kinds of work, each with queues of its own.  The first seven are the engine thread's, the last two
- * the I/O workers'. */
+/* Kinds of work, each with queues of its own.  The first seven are the engine thread's, the last
+ * two the I/O workers'. */
 enum srv_queue_kind {
     SRV_QUEUE_STEPS,      /* items whose steps are computed in batches */
     SRV_QUEUE_LONG_STEPS, /* items whose steps run alone: prefills and heavy decodes */

@@ -61,8 +61,8 @@ enum attn_status srv_blocks_restore(struct attn_cache *cache, struct srv_block_m
                                     struct srv_slots *slots, const struct srv_manifest_entry *entry,
                                     struct attn_error *error);
 
-/* Fills in the absent blocks of a layer that have memory, in runs.  Errors: ATTN_MALFORMED (one is not as it was
- * written), ATTN_IO (errno). */
+/* Fills in the absent blocks of a layer that have memory, in runs.  Errors: ATTN_MALFORMED (one is
+ * not as it was written), ATTN_IO (errno). */
 enum attn_status srv_blocks_fill(const struct attn_cache *cache, const struct attn_model *model,
                                  size_t layer, struct srv_slots *slots,
                                  struct srv_slot_reader *reader);
