@@ -50,6 +50,17 @@ static int by_use(const void *a, const void *b)
     return (used_x > used_y) - (used_x < used_y);
 }
 
+/* Whether a session is being read, for which memory may become free: the thread that reads it waits
+ * for none. */
+static bool is_being_read(struct srv_store *own, const struct srv_session *session)
+{
+    struct srv_store *store = srv_store_of(own, session);
+    pthread_mutex_lock(&store->lock);
+    const bool waits = store->short_of > 0;
+    pthread_mutex_unlock(&store->lock);
+    return session->reading.now && !waits;
+}
+
 /* False where memory is short. */
 static bool begin_pass(struct pass *pass, struct srv_store *own, const struct srv_session *whose)
 {
@@ -61,7 +72,8 @@ static bool begin_pass(struct pass *pass, struct srv_store *own, const struct sr
     for (size_t i = 0; i < pass->count && pass->clean != NULL; i++) {
         struct srv_session *session = pass->all[i];
         const size_t bytes = attn_cache_bytes(session->cache);
-        pass->busy = pass->busy || session->reading.now;
+        pass->busy =
+            pass->busy || (session->reading.now && (whose != NULL || is_being_read(own, session)));
         if (session->presence != SRV_PRESENT || bytes == 0 || session == whose)
             continue;
         session->uses /= 2;
