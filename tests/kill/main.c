@@ -10,7 +10,7 @@
  * another's keys and values, or without weights.  Another caller starts sessions over encoder rows
  * (encoder.h).
  *
- * In a second test memory holds a tenth of these sessions; in a third the daemon is killed in the
+ * In a second test memory holds a sixth of these sessions; in a third the daemon is killed in the
  * middle of large imports, between two pieces of one,
  * and nothing of such an import may be left.  The last line has the figures. */
 #include <check.h>
@@ -42,9 +42,10 @@
 #define ANSWERS_DRAWN 120
 #define ANSWERS_MS 60000 /* for these, in which a busy machine gives them too */
 #define CALLERS 4
-#define SESSIONS 6    /* of each caller */
-#define LONG 150      /* tokens after which a session is deleted */
-#define SHORT "48KiB" /* memory for a tenth of the sessions */
+#define SESSIONS 6 /* of each caller */
+#define LONG 150   /* tokens after which a session is deleted */
+#define SHORT \
+    "112KiB" /* memory for a sixth of the sessions: one over encoder rows and a few others */
 #define FORGETFUL \
     100 /* tokens of the layer with a window: a caller's first session becomes as long */
 
