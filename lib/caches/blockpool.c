@@ -422,6 +422,16 @@ void attn_block_unuse(struct attn_cache_pool *pool, struct attn_block *block)
     pthread_mutex_unlock(&pool->lock);
 }
 
+void attn_block_trim(struct attn_cache_pool *pool, struct attn_block *block, unsigned tokens)
+{
+    if (block->filled <= tokens)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    if (block->holders == 1)
+        block->filled = tokens;
+    pthread_mutex_unlock(&pool->lock);
+}
+
 /* ---- Caches that hold a block ----
  *
  * The charge depends on who holds a block now, not on who allocated it: after a restart that may be

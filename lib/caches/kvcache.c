@@ -265,10 +265,20 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
     atomic_store_explicit(&layer_of(cache, layer)->length, length, memory_order_release);
 }
 
+/* Tokens beyond the length are those of a step that was not published, or were truncated: the store
+ * need not have them before the last block leaves memory. */
+static void trim_last(struct attn_cache_pool *pool, const struct cache_layer *l)
+{
+    const size_t tokens = atomic_load(&l->length) % ATTN_TILE;
+    if (l->reserved > 0 && tokens > 0)
+        attn_block_trim(pool, l->blocks[l->reserved - 1], (unsigned)tokens);
+}
+
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
 {
     struct cache_layer *l = layer_of(cache, layer);
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
+    trim_last(cache->pool, l);
 }
 
 /* The first block of a layer that a step at `position`, or a later one, may see.  The last steps of
@@ -483,6 +493,7 @@ void attn_cache_evict(struct attn_cache *cache, size_t layer)
     if (l == NULL || l->evicted)
         return;
     l->evicted = true;
+    trim_last(cache->pool, l);
     for (size_t i = 0; i < l->reserved; i++)
         attn_block_unuse(cache->pool, l->blocks[i]);
 }

@@ -159,6 +159,9 @@ enum attn_status attn_block_change(struct attn_cache_pool *pool, struct attn_blo
 enum attn_status attn_block_use(struct attn_cache_pool *pool, struct attn_block *block);
 void attn_block_unuse(struct attn_cache_pool *pool, struct attn_block *block);
 
+/* Says that its only holder needs no more than the first tokens of a block. */
+void attn_block_trim(struct attn_cache_pool *pool, struct attn_block *block, unsigned tokens);
+
 /* Adds a cache to the holders of a block, and where it `uses` the block to those that do; false
  * where the budget has no room for it.  The second call removes a holder. */
 bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block, bool uses);

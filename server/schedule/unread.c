@@ -127,7 +127,7 @@ static size_t bytes_of(const struct srv_item *item)
 {
     const struct attn_cache *cache = item->session->cache;
     const size_t length = attn_cache_length(cache, item->layer);
-    if (item->model->is_cross || !item->rows->commit)
+    if (item->model->is_cross)
         return 0;
     return attn_cache_layer_bytes(cache, item->layer,
                                   length + item->sizes.queries + ATTN_BLOCK_TOKENS) -

@@ -50,8 +50,19 @@ static int by_use(const void *a, const void *b)
     return (used_x > used_y) - (used_x < used_y);
 }
 
+/* Whether the thread that reads sessions of that one's store waits for room. */
+static bool is_short(struct srv_store *own, const struct srv_session *session)
+{
+    struct srv_store *store = srv_store_of(own, session);
+    pthread_mutex_lock(&store->lock);
+    const bool waits = store->short_of > 0;
+    pthread_mutex_unlock(&store->lock);
+    return waits;
+}
+
 /* False where memory is short. */
-static bool begin_pass(struct pass *pass, struct srv_store *own, const struct srv_session *whose)
+static bool begin_pass(struct pass *pass, struct srv_store *own, const struct srv_session *whose,
+                       bool for_reader)
 {
     const uint64_t now = srv_now_ns();
     *pass = (struct pass){0};
@@ -61,7 +72,8 @@ static bool begin_pass(struct pass *pass, struct srv_store *own, const struct sr
     for (size_t i = 0; i < pass->count && pass->clean != NULL; i++) {
         struct srv_session *session = pass->all[i];
         const size_t bytes = attn_cache_bytes(session->cache);
-        pass->busy = pass->busy || session->reading.now;
+        if (session->reading.now && !(for_reader && is_short(own, session)))
+            pass->busy = true;
         if (session->presence != SRV_PRESENT || bytes == 0 || session == whose)
             continue;
         session->uses /= 2;
@@ -140,8 +152,9 @@ static void make_moment_ahead(struct srv_store *own, const struct pass *pass)
     (void)await_moment(own, true);
 }
 
-enum srv_room srv_stores_make_room(struct srv_store *own, size_t bytes,
-                                   const struct srv_session *whose)
+/* Threads that read, and wait for room, do not wait for each other's sessions, or their own. */
+static enum srv_room make_room(struct srv_store *own, size_t bytes, const struct srv_session *whose,
+                               bool for_reader)
 {
     const struct attn_cache_pool *pool = own->context.pool;
     const size_t budget = attn_cache_pool_budget(pool), slack = budget / 64;
@@ -151,7 +164,7 @@ enum srv_room srv_stores_make_room(struct srv_store *own, size_t bytes,
         return SRV_ROOM_NEVER;
     if (attn_cache_pool_used(pool) <= budget - bytes)
         return SRV_ROOM_NOW;
-    if (!begin_pass(&pass, own, whose)) {
+    if (!begin_pass(&pass, own, whose, for_reader)) {
         end_pass(&pass);
         return SRV_ROOM_LATER;
     }
@@ -167,6 +180,12 @@ enum srv_room srv_stores_make_room(struct srv_store *own, size_t bytes,
     return room ? SRV_ROOM_NOW : later ? SRV_ROOM_LATER : SRV_ROOM_NEVER;
 }
 
+enum srv_room srv_stores_make_room(struct srv_store *own, size_t bytes,
+                                   const struct srv_session *whose)
+{
+    return make_room(own, bytes, whose, false);
+}
+
 void srv_stores_answer_readers(struct srv_store *own)
 {
     for (size_t i = 0; own != NULL && i <= own->num_adopted; i++) {
@@ -174,8 +193,7 @@ void srv_stores_answer_readers(struct srv_store *own)
         pthread_mutex_lock(&store->lock);
         const size_t bytes = store->short_of;
         pthread_mutex_unlock(&store->lock);
-        const enum srv_room room =
-            bytes > 0 ? srv_stores_make_room(own, bytes, NULL) : SRV_ROOM_LATER;
+        const enum srv_room room = bytes > 0 ? make_room(own, bytes, NULL, true) : SRV_ROOM_LATER;
         if (room == SRV_ROOM_LATER)
             continue;
         pthread_mutex_lock(&store->lock);
