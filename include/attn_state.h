@@ -164,6 +164,10 @@ struct attn_layer_spec;
 void attn_block_fill(struct attn_block *block, const struct attn_layer_spec *spec,
                      const void *bytes);
 
+/* Bytes of blocks that appending that many rows to a layer takes, with the copy of a block that is
+ * shared now. */
+size_t attn_cache_growth(const struct attn_cache *cache, size_t layer, size_t rows);
+
 /* Whether a layer is evicted; evicting one, which takes no memory.  Each block that is at `stored`
  * with all its tokens gives its memory back once no cache uses it and none is frozen with it. */
 bool attn_cache_is_evicted(const struct attn_cache *cache, size_t layer);

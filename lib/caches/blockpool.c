@@ -286,6 +286,7 @@ static void give_piece(struct attn_cache_pool *pool, struct attn_block *block, s
     lists->live--;
     LIST_INSERT_HEAD(&lists->idle, piece, link);
     pool->idle += block->bytes;
+    make_room(pool, 0); /* for the head */
 }
 
 /* Allocates a block, with memory unless it is `absent`.  The caller holds the lock. */

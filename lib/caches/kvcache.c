@@ -17,7 +17,7 @@ struct cache_layer {
     size_t reserved;     /* blocks in the list */
     size_t shared;       /* of these, blocks that came from other caches */
     size_t capacity;     /* entries of the list; 0: it is empty, or part of a frozen copy */
-    bool evicted;        /* the cache uses none of the blocks (attn_block_use) */
+    atomic_bool evicted; /* the cache uses none of the blocks (attn_block_use) */
     struct attn_block **blocks;
 };
 
@@ -480,6 +480,17 @@ enum attn_status attn_cache_share_block(struct attn_cache *cache, size_t layer,
 }
 
 /* ---- Memory ---- */
+
+size_t attn_cache_growth(const struct attn_cache *cache, size_t layer, size_t rows)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    if (l == NULL || rows == 0)
+        return 0;
+    const size_t length = atomic_load(&l->length), before = kept_blocks(l, length);
+    const bool copies =
+        length % ATTN_TILE > 0 && before > 0 && atomic_load(&l->blocks[before - 1]->references) > 1;
+    return (kept_blocks(l, length + rows) - before + copies) * attn_block_bytes(l->spec);
+}
 
 bool attn_cache_is_evicted(const struct attn_cache *cache, size_t layer)
 {

@@ -224,16 +224,19 @@ static void keep_ready(struct srv_batch *batch, struct srv_dispatch *d)
         struct srv_item *item = batch->items[i];
         if (srv_dispatch_item_waits(d, item, &taken))
             continue;
-        item->session->pinned = true;
+        item->session->pinned = SRV_PIN_NEXT;
         batch->items[ready++] = item;
     }
     batch->count = ready;
+    for (size_t i = 0; i < ready; i++)
+        batch->items[i]->session->pinned = SRV_PIN_RUNS;
 }
 
 /* Ends an item that has run, or has it run again: another thread may have taken the room. */
 static void end_run(struct srv_dispatch *d, struct srv_item *item)
 {
-    item->session->pinned = false;
+    item->session->pinned = SRV_PIN_NONE;
+    item->session->fresh = false;
     item->session->uses++;
     if (!srv_dispatch_item_waits_again(d, item))
         end_item(d, item);
@@ -330,10 +333,12 @@ void srv_dispatch_retry_waiting(struct srv_dispatch *d)
     srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_WAITING);
     for (struct srv_queue_node *node; (node = srv_queue_walk_next(&walk)) != NULL;) {
         srv_queue_walk_remove(&walk);
-        if (node->item != NULL)
-            enqueue_item(d, node->item);
-        else
-            srv_fair_queue_put(&d->queue, node->request->job->stage->queue, node);
+        node->cost = 0; /* it was charged when it first left its queue */
+        srv_fair_queue_put(&d->queue,
+                           node->item == NULL             ? node->request->job->stage->queue
+                           : srv_item_is_long(node->item) ? SRV_QUEUE_LONG_STEPS
+                                                          : SRV_QUEUE_STEPS,
+                           node);
     }
 }
 

@@ -202,7 +202,8 @@ struct srv_job *srv_dispatch_pop_parked(struct srv_dispatch *dispatch);
 void srv_dispatch_release_parked(struct srv_dispatch *dispatch);
 
 /* Whether an item, which is about to run, waits for its session's tokens or for room; it may have
- * an error afterwards.  *taken: bytes that items before it will take; its own are added.  `again`:
+ * an error afterwards.  *taken: bytes that items before it will take, SIZE_MAX where one of
+ * them waits for room; its own are added.  `again`:
  * one that has run and found no room, since another thread has taken it.  The last is about the
  * room that a job's next stage takes. */
 bool srv_dispatch_item_waits(struct srv_dispatch *dispatch, struct srv_item *item, size_t *taken);

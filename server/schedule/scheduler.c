@@ -12,7 +12,7 @@
  *   - make an empty cache for a new session, before other threads see that session;
  *   - free a cache, by dropping the last reference to its session;
  *   - fill a cache that nobody else uses from the disk: the main thread before the daemon is ready
- *     (store_load.c), the store's thread those of unread sessions (store_reader.c).
+ *     (store_load.c), a thread of the store those of unread sessions (store_reader.c).
  *
  * A round (dispatch.h):
  *

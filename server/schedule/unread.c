@@ -122,16 +122,12 @@ static bool waits_for_room(struct srv_dispatch *d, size_t bytes, const struct sr
            srv_stores_make_room(store, bytes, whose) == SRV_ROOM_LATER;
 }
 
-/* Bytes of blocks that the item's rows take, with one that may be shared and is copied. */
+/* Bytes of blocks that the item's rows take. */
 static size_t bytes_of(const struct srv_item *item)
 {
-    const struct attn_cache *cache = item->session->cache;
-    const size_t length = attn_cache_length(cache, item->layer);
-    if (item->model->is_cross)
-        return 0;
-    return attn_cache_layer_bytes(cache, item->layer,
-                                  length + item->sizes.queries + ATTN_BLOCK_TOKENS) -
-           attn_cache_layer_bytes(cache, item->layer, length);
+    return item->model->is_cross
+               ? 0
+               : attn_cache_growth(item->session->cache, item->layer, item->sizes.queries);
 }
 
 bool srv_dispatch_item_waits(struct srv_dispatch *d, struct srv_item *item, size_t *taken)
@@ -143,8 +139,8 @@ bool srv_dispatch_item_waits(struct srv_dispatch *d, struct srv_item *item, size
     waits = session->presence == SRV_UNREAD && srv_store_want(d->context->store, session);
     if (!waits && srv_session_check_present(session, &item->error) == SRV_OK) {
         const size_t bytes = bytes_of(item);
-        waits = waits_for_room(d, *taken + bytes, session);
-        *taken += bytes;
+        waits = bytes > 0 && (*taken == SIZE_MAX || waits_for_room(d, *taken + bytes, session));
+        *taken = waits || *taken == SIZE_MAX ? SIZE_MAX : *taken + bytes;
     }
     if (waits)
         srv_fair_queue_put(&d->queue, SRV_QUEUE_WAITING, &item->node);

@@ -96,8 +96,13 @@ struct srv_session {
     } reading;
     /* The engine thread's, for whom leaves memory (store/evict.c). */
     uint64_t read_ns; /* when it was read */
+    bool fresh;       /* since then its request has not used it; both set before it is present */
     unsigned uses;    /* steps, each half of what it was at every eviction */
-    bool pinned;      /* a step over it runs, or is about to */
+    enum {
+        SRV_PIN_NONE,
+        SRV_PIN_NEXT, /* a step over it is about to run */
+        SRV_PIN_RUNS, /* runs */
+    } pinned;
 
     struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };

@@ -77,17 +77,17 @@ static bool note_written(struct srv_block_writer *writer, struct attn_block *blo
     return true;
 }
 
-/* The bytes of a block: where it has left memory, those of its slot, whose file was removed.  NULL
- * with errno. */
+/* The bytes of a block of which `rows` tokens are used: where it has left memory, those of its
+ * slot, whose file was removed.  NULL with errno. */
 static const void *bytes_of(size_t *size, struct srv_block_writer *writer,
-                            const struct attn_block *block)
+                            const struct attn_block *block, size_t rows)
 {
     const struct attn_stored stored = attn_block_stored(block);
     const void *bytes = attn_block_bytes_of(size, block);
-    if (attn_block_absent(block) == 0)
+    if (bytes != NULL && attn_block_absent(block) == 0)
         return bytes;
     errno = EBUSY; /* a part of it is absent, and has to be filled in first */
-    if (bytes != NULL)
+    if (stored.rows < rows)
         return NULL;
     const bool read = srv_slots_read(&writer->reader, writer->slots, slot_of(&stored), &stored.sum,
                                      1, *size) == 1;
@@ -102,7 +102,7 @@ static bool write_block(struct srv_block_writer *writer, const struct list *list
     size_t size;
     struct attn_block *block = list->blocks[i];
     const struct attn_stored before = attn_block_stored(block);
-    const void *bytes = bytes_of(&size, writer, block);
+    const void *bytes = bytes_of(&size, writer, block, used(list, i));
     if (bytes == NULL)
         return false;
     if (before.since == writer->moment && before.rows > 0) /* this moment's, with fewer tokens */

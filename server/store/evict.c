@@ -20,15 +20,20 @@
 #define FRESH_NS (1 * SRV_S_NS)  /* for which one that was read for a request is kept for it */
 #define MOMENT_NS (5 * SRV_S_NS) /* between snapshots that are made ahead */
 
+struct candidate {
+    struct srv_session *session;
+    uint64_t used_ns; /* event threads change the session's */
+};
+
 /* The sessions of a pass. */
 struct pass {
     struct srv_session **all; /* [count], with references */
     size_t count;
-    struct srv_session **clean; /* [num_clean] that may leave, the least recently used first */
-    size_t num_clean, next;     /* those before `next` have left */
-    size_t clean_bytes;         /* of the others */
-    bool dirty;                 /* some may once a snapshot is written */
-    bool busy;                  /* some are in use */
+    struct candidate *clean; /* [num_clean] that may leave, the least recently used first */
+    size_t num_clean, next;  /* those before `next` have left */
+    size_t clean_bytes;      /* of the others */
+    bool dirty;              /* some may once a snapshot is written */
+    bool busy;               /* some are in use */
 };
 
 static bool is_written(struct srv_store *own, const struct srv_session *session)
@@ -39,15 +44,13 @@ static bool is_written(struct srv_store *own, const struct srv_session *session)
 /* Whether the request for which a session was read has not used it yet. */
 static bool is_fresh(const struct srv_session *session, uint64_t now)
 {
-    return session->used_ns <= session->read_ns && now - session->read_ns < FRESH_NS;
+    return session->fresh && now - session->read_ns < FRESH_NS;
 }
 
 static int by_use(const void *a, const void *b)
 {
-    const struct srv_session *x = *(struct srv_session *const *)a;
-    const struct srv_session *y = *(struct srv_session *const *)b;
-    const uint64_t used_x = x->used_ns, used_y = y->used_ns;
-    return (used_x > used_y) - (used_x < used_y);
+    const struct candidate *x = a, *y = b;
+    return (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns);
 }
 
 /* Whether the thread that reads sessions of that one's store waits for room. */
@@ -68,33 +71,37 @@ static bool begin_pass(struct pass *pass, struct srv_store *own, const struct sr
     *pass = (struct pass){0};
     if (!srv_sessions_all(&pass->all, &pass->count, own->context.sessions))
         return false;
-    pass->clean = malloc((pass->count + 1) * sizeof(struct srv_session *));
+    pass->clean = malloc((pass->count + 1) * sizeof *pass->clean);
     for (size_t i = 0; i < pass->count && pass->clean != NULL; i++) {
         struct srv_session *session = pass->all[i];
         const size_t bytes = attn_cache_bytes(session->cache);
         if (session->reading.now && !(for_reader && is_short(own, session)))
             pass->busy = true;
-        if (session->presence != SRV_PRESENT || bytes == 0 || session == whose)
+        const enum srv_presence presence = session->presence;
+        if (bytes == 0 || session == whose || session->pinned == SRV_PIN_NEXT ||
+            (presence != SRV_PRESENT && presence != SRV_UNREAD))
             continue;
-        session->uses /= 2;
-        if (session->pinned || session->pending_creation || is_fresh(session, now)) {
+        if (presence == SRV_PRESENT &&
+            (session->pinned || session->pending_creation || is_fresh(session, now))) {
             pass->busy = true;
-        } else if (!is_written(own, session)) {
+        } else if (!is_written(own, session)) { /* if unread, with rows of journals */
             pass->dirty = true;
-        } else {
-            pass->clean[pass->num_clean++] = session;
+        } else if (presence == SRV_PRESENT) {
+            pass->clean[pass->num_clean++] = (struct candidate){session, session->used_ns};
             pass->clean_bytes += bytes;
         }
     }
     if (pass->clean != NULL)
-        qsort(pass->clean, pass->num_clean, sizeof(struct srv_session *), by_use);
+        qsort(pass->clean, pass->num_clean, sizeof *pass->clean, by_use);
     return pass->clean != NULL;
 }
 
 static void end_pass(struct pass *pass)
 {
-    for (size_t i = 0; i < pass->count; i++)
+    for (size_t i = 0; i < pass->count; i++) {
+        pass->all[i]->uses /= pass->next > 0 ? 2 : 1;
         srv_session_put(pass->all[i]);
+    }
     free(pass->all);
     free(pass->clean);
 }
@@ -104,13 +111,13 @@ static struct srv_session *take_first(struct pass *pass)
 {
     size_t first = pass->next;
     for (size_t i = first + 1; i < pass->num_clean && i < pass->next + NEAR; i++)
-        if (pass->clean[i]->uses < pass->clean[first]->uses)
+        if (pass->clean[i].session->uses < pass->clean[first].session->uses)
             first = i;
-    struct srv_session *session = pass->clean[first];
+    const struct candidate taken = pass->clean[first];
     for (size_t i = first; i > pass->next; i--)
         pass->clean[i] = pass->clean[i - 1];
     pass->next++;
-    return session;
+    return taken.session;
 }
 
 static void evict(struct srv_store *own, struct srv_session *session)
@@ -123,15 +130,17 @@ static void evict(struct srv_store *own, struct srv_session *session)
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
-/* Whether a snapshot of any store runs; has one made where sessions would leave after it. */
+/* Whether a snapshot of any store runs; has one made where sessions would leave after it, unless
+ * the last one has just failed, or the store cannot make one yet. */
 static bool await_moment(struct srv_store *own, bool asks)
 {
+    const uint64_t now = srv_now_ns();
     bool awaited = false;
     for (size_t i = 0; i <= own->num_adopted; i++) {
         struct srv_store *store = i == 0 ? own : own->adopted[i - 1];
         pthread_mutex_lock(&store->lock);
-        if (asks && !store->running && !store->needs_moment &&
-            !atomic_load(&store->last_snapshot_failed)) {
+        if (asks && !store->running && !store->needs_moment && store->tails_read &&
+            now >= store->not_before_ns) {
             store->needs_moment = true;
             pthread_cond_broadcast(&store->wake);
         }
@@ -186,20 +195,31 @@ enum srv_room srv_stores_make_room(struct srv_store *own, size_t bytes,
     return make_room(own, bytes, whose, false);
 }
 
+/* Answers a reading thread that waits for room; `first`: no other one does that comes before it.
+ * Threads that hold parts of sessions and wait would wait for each other: the first goes on, the
+ * others give up what they hold, and try again.  Whether it waits. */
+static bool answer_reader(struct srv_store *own, struct srv_store *store, bool first)
+{
+    pthread_mutex_lock(&store->lock);
+    const size_t bytes = store->short_of;
+    pthread_mutex_unlock(&store->lock);
+    if (bytes == 0)
+        return false;
+    const enum srv_room room = make_room(own, bytes, NULL, true);
+    if (room == SRV_ROOM_LATER && first)
+        return true;
+    pthread_mutex_lock(&store->lock);
+    store->short_of = 0;
+    store->no_room = room == SRV_ROOM_NEVER && first;
+    store->gives_up = room != SRV_ROOM_NOW;
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->lock);
+    return true;
+}
+
 void srv_stores_answer_readers(struct srv_store *own)
 {
-    for (size_t i = 0; own != NULL && i <= own->num_adopted; i++) {
-        struct srv_store *store = i == 0 ? own : own->adopted[i - 1];
-        pthread_mutex_lock(&store->lock);
-        const size_t bytes = store->short_of;
-        pthread_mutex_unlock(&store->lock);
-        const enum srv_room room = bytes > 0 ? make_room(own, bytes, NULL, true) : SRV_ROOM_LATER;
-        if (room == SRV_ROOM_LATER)
-            continue;
-        pthread_mutex_lock(&store->lock);
-        store->short_of = 0;
-        store->no_room = room == SRV_ROOM_NEVER;
-        pthread_cond_broadcast(&store->wake);
-        pthread_mutex_unlock(&store->lock);
-    }
+    bool first = true;
+    for (size_t i = own != NULL ? own->num_adopted + 1 : 0; i-- > 0;)
+        first = !answer_reader(own, i == 0 ? own : own->adopted[i - 1], first) && first;
 }

@@ -62,7 +62,8 @@ struct srv_store {
     int directory, lock_file;
     struct srv_identity identity; /* of the directory */
     pthread_mutex_t flushing, records, lock;
-    pthread_cond_t wake;                        /* the store's threads wait for it */
+    pthread_mutex_t moving; /* held while blocks are read, or get places for those that are gone */
+    pthread_cond_t wake;    /* the store's threads wait for it */
     struct srv_store *adopted[SRV_MAX_ADOPTED]; /* [num_adopted] of the own store */
     size_t num_adopted;
     pthread_t threads[3]; /* [started] */
@@ -104,8 +105,11 @@ struct srv_store {
     struct srv_session *wanted, **last_wanted; /* to be read first, with references */
     struct srv_slot_reader reader;
     size_t read_bytes;
-    size_t short_of; /* bytes that the engine thread is to make room for; 0: none */
-    bool no_room;    /* it cannot */
+    size_t short_of;        /* bytes that the engine thread is to make room for; 0: none */
+    bool no_room;           /* it cannot */
+    bool gives_up;          /* the reading thread is to give up what it holds of a session */
+    bool damage_found;      /* by that thread: the next snapshot begins a new manifest */
+    uint64_t not_before_ns; /* since the last snapshot has failed, none is made before */
     bool tails_read; /* no block has tokens in memory and others on the disk: snapshots may begin */
     bool needs_moment; /* a snapshot is due, so that sessions can leave memory */
     uint64_t
@@ -231,10 +235,15 @@ bool srv_snapshot_begin_journal(struct srv_store *store);
 /* Makes a snapshot from beginning to end, where no other thread uses the store. */
 bool srv_store_make_snapshot(struct srv_store *store);
 
+/* Has the next snapshot begin a new manifest, where a block was found damaged, and set aside what it
+ * replaces.  From the store's thread, or where no other runs. */
+void srv_store_note_damage(struct srv_store *store);
+
 /* store_reader.c: the reading thread; and reading what a start has left on the disk where no other
  * thread uses the store, as far as the pool has room: false with errno where blocks cannot be
  * read. */
 void *srv_store_read_thread(void *store);
+void srv_store_tell_engine_thread(struct srv_store *store); /* sets srv_store_has_restored */
 bool srv_store_read_now(struct srv_store *store);
 void srv_store_forget_unread(struct srv_store *store); /* frees the lists */
 

@@ -101,6 +101,7 @@ bool srv_store_want(struct srv_store *store, struct srv_session *session)
     session->reading.wanted = session->reading.wanted || unread;
     if (unread && !session->reading.listed && !session->reading.now) {
         list_wanted(store, session);
+        atomic_store(&session->refused, false);
         pthread_cond_broadcast(&store->wake);
     }
     pthread_mutex_unlock(&store->lock);
@@ -111,8 +112,9 @@ void srv_store_note_evicted(struct srv_store *store, struct srv_session *session
 {
     store = srv_store_of(store, session);
     pthread_mutex_lock(&store->lock);
-    atomic_store(&session->presence, SRV_UNREAD);
-    atomic_fetch_add(&store->unread, 1);
+    const bool deleted = session->record_state == SRV_DELETED;
+    atomic_store(&session->presence, deleted ? SRV_DROPPED : SRV_UNREAD);
+    atomic_fetch_add(&store->unread, !deleted);
     pthread_mutex_unlock(&store->lock);
 }
 
@@ -185,28 +187,31 @@ static bool has_waiting(const struct srv_session *session)
 }
 
 /* Has the engine thread look for what this thread has done, or asks for. */
-static void tell_engine_thread(struct srv_store *store)
+void srv_store_tell_engine_thread(struct srv_store *store)
 {
     atomic_store(&store->restored, true);
     store->context.wake_engine_thread(store->context.callback_context);
 }
 
-/* Has the engine thread make room of that many bytes.  False where it cannot, or nobody waits any
- * more, or the store stops. */
+/* Has the engine thread make room of that many bytes.  False where it cannot, or others have waited
+ * for a while too, or nobody waits any more, or the store stops. */
 static bool await_room(const struct reading *r, size_t bytes)
 {
     struct srv_store *store = r->store;
+    const uint64_t until = srv_now_ns() + RETRY_NS;
     pthread_mutex_lock(&store->lock);
     store->short_of = bytes;
     store->no_room = false;
-    while (store->short_of > 0 && !store->stop && has_waiting(r->session)) {
+    store->gives_up = !store->tails_read; /* no snapshot makes room before */
+    while (store->short_of > 0 && !store->stop && !store->gives_up && has_waiting(r->session) &&
+           (store->wanted == NULL || srv_now_ns() < until)) {
         pthread_mutex_unlock(&store->lock);
-        tell_engine_thread(store);
+        srv_store_tell_engine_thread(store);
         pthread_mutex_lock(&store->lock);
         if (store->short_of > 0 && !store->stop)
             (void)srv_cond_wait_until(&store->wake, &store->lock, srv_now_ns() + ROOM_NS);
     }
-    const bool room = store->short_of == 0 && !store->no_room;
+    const bool room = store->short_of == 0 && !store->no_room && !store->gives_up;
     store->short_of = 0;
     pthread_mutex_unlock(&store->lock);
     return room;
@@ -232,8 +237,10 @@ static enum attn_status read_session(struct reading *r)
     const size_t layers = session->model->info.num_layers;
     enum attn_status status = ATTN_OK;
     for (size_t i = 0; i < layers && (status = admit(r, i)) == ATTN_OK; i++) {
+        pthread_mutex_lock(&r->store->moving);
         status = srv_blocks_fill(session->cache, session->model->attn, i, r->store->slots,
                                  &r->store->reader);
+        pthread_mutex_unlock(&r->store->moving);
         snprintf(r->why, sizeof r->why, "session %s, layer %zu: %s", session->id, i,
                  status == ATTN_IO ? strerrordesc_np(errno) : "a block is damaged");
         const size_t bytes =
@@ -261,11 +268,9 @@ static void lose(struct srv_store *store, struct srv_session *session, const cha
                   "a session is lost, the manifest will be set aside: %s", why);
     srv_metrics_store(store->context.metrics, SRV_FILE_DAMAGED, 1);
     srv_metrics_store(store->context.metrics, SRV_SESSIONS_LOST, 1);
-    srv_slots_keep(store->slots);
     pthread_mutex_lock(&store->lock);
     session->record_state = SRV_DELETED;
-    store->keep_journals = true;
-    store->manifest.broken = true;
+    store->damage_found = true;
     store->owed_generation = store->generation + 1;
     pthread_mutex_unlock(&store->lock);
     srv_session_remove(store->context.sessions, session);
@@ -279,6 +284,7 @@ static void end_reading(struct srv_store *store, struct srv_session *session,
     const bool wanted = session->reading.wanted, ahead = session->reading.ahead;
     session->reading.now = session->reading.wanted = session->reading.ahead = false;
     session->read_ns = srv_now_ns();
+    session->fresh = wanted;
     atomic_store(&session->presence, presence);
     atomic_fetch_sub(&store->unread, 1);
     atomic_fetch_sub(&store->restoring, ahead);
@@ -286,7 +292,7 @@ static void end_reading(struct srv_store *store, struct srv_session *session,
     srv_metrics_store(store->context.metrics, ahead ? SRV_SESSIONS_RESTORED : SRV_SESSIONS_READ,
                       presence == SRV_PRESENT);
     if (wanted)
-        tell_engine_thread(store);
+        srv_store_tell_engine_thread(store);
 }
 
 /* Leaves a session unread: one that somebody waits for is tried again, or refused where memory
@@ -308,7 +314,7 @@ static void put_off(const struct reading *r, enum attn_status status)
         list_wanted(store, session);
     pthread_mutex_unlock(&store->lock);
     if (refused)
-        tell_engine_thread(store);
+        srv_store_tell_engine_thread(store);
 }
 
 static enum attn_status read_one(struct reading *r)
@@ -376,6 +382,18 @@ static enum attn_status read_ahead(struct srv_store *store, int what)
         result = status == ATTN_IO ? status : result;
     }
     return status == ATTN_POOL_FULL ? status : result;
+}
+
+void srv_store_note_damage(struct srv_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const bool found = store->damage_found;
+    store->damage_found = false;
+    store->keep_journals = store->keep_journals || found;
+    store->manifest.broken = store->manifest.broken || found;
+    pthread_mutex_unlock(&store->lock);
+    if (found)
+        srv_slots_keep(store->slots);
 }
 
 bool srv_store_read_now(struct srv_store *store)

@@ -41,6 +41,7 @@ static bool make_snapshot(struct srv_store *store)
     store->asked_by_client = store->needs_moment = false;
     store->running = true;
     pthread_mutex_unlock(&store->lock);
+    srv_store_note_damage(store);
     bool ready = store->same_journal || srv_snapshot_begin_journal(store);
     if (ready) {
         atomic_store(&store->take_pending, true);
@@ -83,26 +84,28 @@ static void wait_a_second(struct srv_store *store)
 static void *snapshot_thread(void *argument)
 {
     struct srv_store *store = argument;
-    uint64_t not_before = 0;
     pthread_setname_np(pthread_self(), "attnd-store");
     uint64_t last_ns = srv_now_ns();
     pthread_mutex_lock(&store->lock);
     while (!store->stop && !store->tails_read)
         pthread_cond_wait(&store->wake, &store->lock);
     while (!store->stop) {
-        if (!store->asked_by_client && !store->needs_moment)
+        if (!store->asked_by_client &&
+            (!store->needs_moment || srv_now_ns() < store->not_before_ns))
             wait_a_second(store);
         pthread_mutex_unlock(&store->lock);
         (void)srv_store_find_removed(store);
         pthread_mutex_lock(&store->lock);
         uint64_t now = srv_now_ns();
-        if (store->stop || (!store->asked_by_client && now < not_before) ||
+        if (store->stop || (!store->asked_by_client && now < store->not_before_ns) ||
             !is_due(store, last_ns, now))
             continue;
         bool made = make_snapshot(store);
-        atomic_store(&store->restored, true); /* sessions can leave memory */
         last_ns = srv_now_ns();
-        not_before = made ? 0 : last_ns + RETRY_NS;
+        store->not_before_ns = made ? 0 : last_ns + RETRY_NS;
+        pthread_mutex_unlock(&store->lock);
+        srv_store_tell_engine_thread(store); /* sessions can leave memory */
+        pthread_mutex_lock(&store->lock);
     }
     pthread_mutex_unlock(&store->lock);
     return NULL;
