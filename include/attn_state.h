@@ -133,9 +133,12 @@ ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size
  *
  * A store may keep blocks elsewhere: a block remembers where, and how many of its first tokens
  * stand there.  A block may be absent: its first tokens are in the store alone until they are
- * filled in, and tokens after them may be appended meanwhile.  A cache with absent blocks may be
- * measured, forked, frozen, truncated, appended to with attn_cache_write and freed; its tokens must
- * not be read, and no step may use it. */
+ * filled in, and tokens after them may be appended meanwhile.
+ *
+ * A layer of a cache may be evicted: blocks that the store has need no memory then, unless another
+ * cache uses them.  A cache with an evicted layer, or absent blocks, may be measured, forked,
+ * frozen, truncated, appended to with attn_cache_write and freed; its tokens must not be read, and
+ * no step may use it. */
 
 /* A place in a store; the store alone knows what the numbers mean. */
 struct attn_stored {
@@ -144,7 +147,7 @@ struct attn_stored {
     uint32_t rows; /* tokens that the store has; 0: it has none */
 };
 
-/* The bytes of a block, which do not depend on the CPU: [*size]. */
+/* The bytes of a block, which do not depend on the CPU: [*size]; NULL where it has no memory. */
 const void *attn_block_bytes_of(size_t *size, const struct attn_block *block);
 
 /* Where the store has the block.  Set by one thread, which has a frozen cache that holds the block,
@@ -161,8 +164,23 @@ struct attn_layer_spec;
 void attn_block_fill(struct attn_block *block, const struct attn_layer_spec *spec,
                      const void *bytes);
 
-/* Appends a block to a layer whose length is a multiple of 64: `shared`, which another cache of the
- * same model and pool has, or where that is NULL an absent one that stands at `stored`.  The layer
+/* Bytes of blocks that appending that many rows to a layer takes, with the copy of a block that is
+ * shared now. */
+size_t attn_cache_growth(const struct attn_cache *cache, size_t layer, size_t rows);
+
+/* Whether a layer is evicted; evicting one, which takes no memory.  Each block that is at `stored`
+ * with all its tokens gives its memory back once no cache uses it and none is frozen with it. */
+bool attn_cache_is_evicted(const struct attn_cache *cache, size_t layer);
+void attn_cache_evict(struct attn_cache *cache, size_t layer);
+
+/* Gives the blocks of an evicted layer memory again; absent ones are then to be filled in.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY; the layer stays evicted. */
+ATTN_MUST_CHECK enum attn_status attn_cache_admit(struct attn_cache *cache, size_t layer,
+                                                  struct attn_error *error);
+
+/* Appends a block to an evicted or empty layer whose length is a multiple of 64: `shared`, which
+ * another cache of the same model and pool has, or where that is NULL one that is in the store
+ * alone, at `stored`.  The layer
  * then has `length` tokens, at most 64 more than before.  A layer that reads another's keys has no
  * blocks: with both NULL it gets the length, whatever that is.
  * Errors: ATTN_INVALID, ATTN_NOT_FOUND (layer), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */

@@ -26,7 +26,7 @@
 #define CONNECTION_BYTES (4 * KIB)       /* libmicrohttpd's and ours, beside buffer and exchange */
 #define SESSION_BYTES (512)              /* entries of tables and lists, the allocator's overhead */
 #define SNAPSHOT_SESSION_BYTES (1 * KIB) /* a session's entries in a snapshot's lists */
-#define STORE_BYTES (24 * MIB)  /* buffers of journals, the piece of a file being written */
+#define STORE_BYTES (24 * MIB)  /* buffers of journals, of blocks that are written, and read */
 #define RESTORE_BYTES (4 * MIB) /* windows, runs of blocks that are read, which are unread */
 #define WRITER_BYTES (4 * MIB)  /* a piece of a file of weights */
 #define QUEUED_BYTES (8 * sizeof(void *)) /* a request in queues of scheduler and I/O workers */
@@ -173,8 +173,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
 {
     const struct srv_limits *limits = &config->limits;
     const struct attn_engine_options engine = srv_config_engine(config);
-    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 6 +
-                       2 * (unsigned)count_adopted(config);
+    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 7 +
+                       3 * (unsigned)count_adopted(config);
     struct footprint all = add_models(config, models, engine.threads);
     bool cached = all.num_blocks > 0;
     size_t caches = cached ? limits->cache_bytes : 0, working = attn_add(all.call, all.inner);

@@ -17,6 +17,7 @@ struct cache_layer {
     size_t reserved;     /* blocks in the list */
     size_t shared;       /* of these, blocks that came from other caches */
     size_t capacity;     /* entries of the list; 0: it is empty, or part of a frozen copy */
+    atomic_bool evicted; /* the cache uses none of the blocks (attn_block_use) */
     struct attn_block **blocks;
 };
 
@@ -88,7 +89,7 @@ static void shrink_list(struct cache_layer *l)
 static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
-        attn_block_remove_holder(pool, l->blocks[--l->reserved]);
+        attn_block_remove_holder(pool, l->blocks[--l->reserved], !l->evicted);
     l->shared = attn_min(l->shared, l->reserved);
     shrink_list(l);
 }
@@ -98,7 +99,7 @@ static void drop_first(struct attn_cache_pool *pool, struct cache_layer *l, size
 {
     atomic_fetch_add(&l->first, count);
     for (size_t i = 0; i < count; i++)
-        attn_block_remove_holder(pool, l->blocks[i]);
+        attn_block_remove_holder(pool, l->blocks[i], !l->evicted);
     l->reserved -= count;
     l->shared -= attn_min(l->shared, count);
     memmove(l->blocks, l->blocks + count, l->reserved * sizeof *l->blocks);
@@ -111,7 +112,7 @@ static enum attn_status share_block(struct attn_cache_pool *pool, struct cache_l
 {
     l->shared++;
     enum attn_status status = grow_list(l, l->reserved + 1) ? ATTN_OK : ATTN_NO_MEMORY;
-    if (status == ATTN_OK && !attn_block_add_holder(pool, block))
+    if (status == ATTN_OK && !attn_block_add_holder(pool, block, !l->evicted))
         status = ATTN_POOL_FULL;
     if (status == ATTN_OK)
         l->blocks[l->reserved++] = block;
@@ -199,25 +200,25 @@ bool attn_cache_claim(struct attn_cache *cache)
 }
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
-/* Replaces the shared ones among the blocks before `end` that tokens from `position` on are written
- * to by copies.  The content stays the same, so this needs no undo. */
-static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
-                                    size_t position, size_t end)
+/* Says of the blocks from that of `position` on that tokens up to `end` are written to them, and
+ * replaces those that are shared by copies, whose content is the same, so that this needs no
+ * undo. */
+static enum attn_status change_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
+                                      size_t position, size_t end)
 {
-    const size_t first = position / ATTN_TILE - atomic_load(&l->first);
-    for (size_t i = first; i < end; i++) {
-        struct attn_block *shared = l->blocks[i];
-        if (atomic_load(&shared->references) == 1) {
-            attn_block_change(pool, shared, i == first ? position % ATTN_TILE : 0);
-            continue;
-        }
-        if (shared->absent > 0)
-            return ATTN_INVALID;
-        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared);
-        if (status != ATTN_OK)
-            return status;
+    const size_t forgotten = atomic_load(&l->first), from = position / ATTN_TILE - forgotten;
+    enum attn_status status = ATTN_OK;
+    for (size_t i = from; i < kept_blocks(l, end) && status == ATTN_OK; i++) {
+        const size_t tokens = end - (forgotten + i) * ATTN_TILE;
+        if (atomic_load(&l->blocks[i]->references) > 1)
+            status = l->blocks[i]->absent > 0
+                         ? ATTN_INVALID
+                         : attn_block_copy_on_write(&l->blocks[i], pool, l->blocks[i], !l->evicted);
+        if (status == ATTN_OK)
+            status = attn_block_change(pool, l->blocks[i], i == from ? position % ATTN_TILE : 0,
+                                       (unsigned)attn_min(tokens, ATTN_TILE));
     }
-    return ATTN_OK;
+    return status;
 }
 
 /* The error of a cache that gets no blocks, or no `bytes` for a list of them. */
@@ -249,8 +250,10 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
         status = attn_block_alloc(&l->blocks[l->reserved], cache->pool, attn_block_bytes(l->spec));
         l->reserved += status == ATTN_OK;
     }
-    if (status == ATTN_OK)
-        status = copy_shared(cache->pool, l, position, attn_min(before, count));
+    if (status == ATTN_OK && count > 0)
+        status = change_blocks(cache->pool, l, position, end);
+    for (size_t i = before; i < l->reserved && l->evicted; i++)
+        attn_block_unuse(cache->pool, l->blocks[i]);
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);
@@ -262,10 +265,20 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
     atomic_store_explicit(&layer_of(cache, layer)->length, length, memory_order_release);
 }
 
+/* Tokens beyond the length are those of a step that was not published, or were truncated: the store
+ * need not have them before the last block leaves memory. */
+static void trim_last(struct attn_cache_pool *pool, const struct cache_layer *l)
+{
+    const size_t tokens = atomic_load(&l->length) % ATTN_TILE;
+    if (l->reserved > 0 && tokens > 0)
+        attn_block_trim(pool, l->blocks[l->reserved - 1], (unsigned)tokens);
+}
+
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
 {
     struct cache_layer *l = layer_of(cache, layer);
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
+    trim_last(cache->pool, l);
 }
 
 /* The first block of a layer that a step at `position`, or a later one, may see.  The last steps of
@@ -375,6 +388,7 @@ static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_
 {
     const size_t count = kept_blocks(from, kept);
     enum attn_status status = resize_list(to, count) ? ATTN_OK : ATTN_NO_MEMORY;
+    to->evicted = from->evicted;
     atomic_store(&to->first, kept > 0 ? atomic_load(&from->first) : 0);
     while (status == ATTN_OK && to->reserved < count)
         status = share_block(pool, to, from->blocks[to->reserved]);
@@ -458,10 +472,74 @@ enum attn_status attn_cache_share_block(struct attn_cache *cache, size_t layer,
                                         struct attn_block *block, struct attn_error *error)
 {
     struct cache_layer *l = layer_of(cache, layer);
+    l->evicted = l->evicted || l->reserved == 0;
     enum attn_status status = share_block(cache->pool, l, block);
     return status == ATTN_OK
                ? ATTN_OK
                : fail_blocks(cache, status, (l->reserved + 1) * LIST_ENTRY_BYTES, error);
+}
+
+/* ---- Memory ---- */
+
+size_t attn_cache_growth(const struct attn_cache *cache, size_t layer, size_t rows)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    if (l == NULL || rows == 0)
+        return 0;
+    const size_t length = atomic_load(&l->length), before = kept_blocks(l, length);
+    const bool copies =
+        length % ATTN_TILE > 0 && before > 0 && atomic_load(&l->blocks[before - 1]->references) > 1;
+    return (kept_blocks(l, length + rows) - before + copies) * attn_block_bytes(l->spec);
+}
+
+bool attn_cache_is_evicted(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    return l != NULL && l->evicted;
+}
+
+void attn_cache_evict(struct attn_cache *cache, size_t layer)
+{
+    struct cache_layer *l = layer_of(cache, layer);
+    if (l == NULL || l->evicted)
+        return;
+    l->evicted = true;
+    trim_last(cache->pool, l);
+    for (size_t i = 0; i < l->reserved; i++)
+        attn_block_unuse(cache->pool, l->blocks[i]);
+}
+
+enum attn_status attn_cache_admit(struct attn_cache *cache, size_t layer, struct attn_error *error)
+{
+    struct cache_layer *l = layer_of(cache, layer);
+    enum attn_status status = ATTN_OK;
+    size_t used = 0;
+    if (l == NULL || !l->evicted)
+        return ATTN_OK;
+    while (used < l->reserved && (status = attn_block_use(cache->pool, l->blocks[used])) == ATTN_OK)
+        used++;
+    l->evicted = status != ATTN_OK;
+    while (l->evicted && used > 0)
+        attn_block_unuse(cache->pool, l->blocks[--used]);
+    return status == ATTN_OK ? status
+                             : fail_blocks(cache, status, attn_block_bytes(l->spec), error);
+}
+
+enum attn_status attn_cache_append_absent(struct attn_cache *cache, size_t layer, size_t length,
+                                          const struct attn_stored *stored,
+                                          struct attn_error *error)
+{
+    struct cache_layer *l = layer_of(cache, layer);
+    l->evicted = l->evicted || l->reserved == 0;
+    const size_t bytes = attn_block_bytes(l->spec);
+    enum attn_status status = grow_list(l, l->reserved + 1) ? ATTN_OK : ATTN_NO_MEMORY;
+    if (status == ATTN_OK)
+        status = attn_block_alloc_absent(&l->blocks[l->reserved], cache->pool, bytes, stored);
+    if (status != ATTN_OK)
+        return fail_blocks(cache, status, bytes, error);
+    l->reserved++;
+    attn_cache_publish(cache, layer, length);
+    return ATTN_OK;
 }
 
 /* ---- Reading ---- */

@@ -16,21 +16,21 @@
 #define ATTN_LIB_CACHES_KVCACHE_H
 
 #include <stdatomic.h>
-#include <sys/queue.h>
 
 #include "attn_state.h"
 #include "basics/mem.h"
 #include "basics/tile.h"
 
 struct attn_block {
-    LIST_ENTRY(attn_block) link; /* in a free list */
-    size_t bytes;                /* of data */
-    atomic_uint references;      /* holders, frozen copies and other lists */
-    unsigned holders;            /* caches; under the pool's lock */
-    unsigned absent;             /* first tokens that are only in the store (stored.c) */
-    struct attn_stored stored;   /* and where the store has the block; rows 0: nowhere */
-    unsigned char *data;         /* aligned to ATTN_ALIGN */
-    struct attn_slab *slab;      /* the slab of which it is a piece */
+    size_t bytes;              /* of data */
+    atomic_uint references;    /* holders, frozen copies and other lists */
+    unsigned holders;          /* caches; under the pool's lock */
+    unsigned users;            /* of these, caches that have it in memory; likewise */
+    unsigned absent;           /* first tokens that are only in the store (stored.c) */
+    unsigned filled;           /* tokens that it has, absent or not */
+    struct attn_stored stored; /* where the store has the block; rows 0: nowhere */
+    unsigned char *data;       /* aligned to ATTN_ALIGN; NULL: it is in the store alone */
+    struct attn_piece *piece;  /* the memory */
 };
 
 /* The blocks of one layer, for attention to read. */
@@ -83,9 +83,14 @@ bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const f
 enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
                                          struct attn_error *error);
 
-/* Reserves the next 64 slots of a layer by sharing a block of another cache, of a layer of the same
- * kind.  Slots of the block beyond the lengths of its other holders may be written before they are
- * published here.
+/* Appends a block to a layer that is in the store alone; `length`: the layer's then.
+ * Errors: ATTN_POOL_FULL (its head), ATTN_NO_MEMORY. */
+enum attn_status attn_cache_append_absent(struct attn_cache *cache, size_t layer, size_t length,
+                                          const struct attn_stored *stored,
+                                          struct attn_error *error);
+
+/* Reserves the next 64 slots of an evicted or empty layer by sharing a block of another cache, of a
+ * layer of the same kind.
  * Errors: ATTN_POOL_FULL (its place in the list), ATTN_NO_MEMORY. */
 enum attn_status attn_cache_share_block(struct attn_cache *cache, size_t layer,
                                         struct attn_block *block, struct attn_error *error);
@@ -136,21 +141,38 @@ size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens, boo
 enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_pool *pool,
                                   size_t bytes);
 
-/* Says that tokens from `rows` on are about to be written to the block, which has one reference:
- * the store has those before. */
-void attn_block_change(struct attn_cache_pool *pool, struct attn_block *block, unsigned rows);
+/* The same for a block that is in the store alone: its head counts against the budget, not its
+ * bytes, and no cache uses it. */
+enum attn_status attn_block_alloc_absent(struct attn_block **out, struct attn_cache_pool *pool,
+                                         size_t bytes, const struct attn_stored *stored);
 
-/* Adds a cache to the holders of a block; false where the budget has no room for it.  The second
- * call removes a holder. */
-bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block);
-void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block);
+/* Says that tokens from `first` to `end` are about to be written to the block, which has one
+ * reference: the store has those before.  One without memory gets it.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+enum attn_status attn_block_change(struct attn_cache_pool *pool, struct attn_block *block,
+                                   unsigned first, unsigned end);
+
+/* Adds a holder of the block to those that use it, and gives the block memory if it has none: its
+ * tokens are absent then.  The second call says that a holder uses it no more: a block that the
+ * store has, and that no holder uses, has no memory.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+enum attn_status attn_block_use(struct attn_cache_pool *pool, struct attn_block *block);
+void attn_block_unuse(struct attn_cache_pool *pool, struct attn_block *block);
+
+/* Says that its only holder needs no more than the first tokens of a block. */
+void attn_block_trim(struct attn_cache_pool *pool, struct attn_block *block, unsigned tokens);
+
+/* Adds a cache to the holders of a block, and where it `uses` the block to those that do; false
+ * where the budget has no room for it.  The second call removes a holder. */
+bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block, bool uses);
+void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block, bool uses);
 
 /* Copies a block for a cache that is going to write to it.  The cache becomes the holder of the
  * copy and leaves `block`, whose budget of one holder it gives back.  After an error the cache
  * still holds `block`.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
-                                          struct attn_block *block);
+                                          struct attn_block *block, bool uses);
 
 /* Adds a reference that takes nothing of the budget, for a list that is not a cache's.  The second
  * call drops one. */

@@ -40,9 +40,10 @@ void attn_block_fill(struct attn_block *block, const struct attn_layer_spec *spe
                      const void *bytes)
 {
     const struct attn_block stored = {.data = (unsigned char *)bytes};
-    if (block->absent == ATTN_TILE)
+    const bool whole = block->absent >= block->filled;
+    if (whole)
         memcpy(block->data, bytes, block->bytes);
-    for (size_t i = 0; i < block->absent && block->absent < ATTN_TILE; i++)
+    for (size_t i = 0; i < block->absent && !whole; i++)
         copy_token(block, &stored, spec, i);
     block->absent = 0;
 }
@@ -67,21 +68,11 @@ enum attn_status attn_cache_append_stored(struct attn_cache *cache, size_t layer
     if (length > attn_cache_max_length(cache))
         return attn_fail(error, ATTN_CACHE_FULL, "length", "length is %zu: max_length is %zu",
                          length, attn_cache_max_length(cache));
-    enum attn_status status = ATTN_OK;
-    if (shared != NULL)
-        status = attn_cache_share_block(cache, layer, shared, error);
-    else if (has_blocks)
-        status = attn_cache_reserve(cache, layer, before, length - before, error);
-    if (status != ATTN_OK)
-        return status;
-    attn_cache_publish(cache, layer, length);
-    if (!has_blocks)
-        return ATTN_OK;
-    size_t count;
-    struct attn_block *block = attn_cache_blocks(&count, cache, layer)[count - 1];
-    if (shared == NULL) {
-        block->stored = *stored;
-        block->absent = stored->rows;
-    }
-    return ATTN_OK;
+    if (has_blocks && shared == NULL)
+        return attn_cache_append_absent(cache, layer, length, stored, error);
+    const enum attn_status status =
+        has_blocks ? attn_cache_share_block(cache, layer, shared, error) : ATTN_OK;
+    if (status == ATTN_OK)
+        attn_cache_publish(cache, layer, length);
+    return status;
 }

@@ -48,6 +48,7 @@ srv_is_long srv_sessions_are_long;
 extern const struct srv_document_table srv_fork_fields, srv_truncate_fields;
 srv_job_parser srv_parse_fork;
 srv_job_parser srv_parse_truncate;
+srv_job_parser srv_parse_prefetch;
 
 /* session_batch.c */
 extern const struct srv_document_table srv_batch_fields;

@@ -94,6 +94,7 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     g->limits = app->config.limits;
     g->sessions = srv_sessions_count(app->sessions);
     g->sessions_restoring = srv_stores_restoring(app->store);
+    g->sessions_unread = srv_stores_unread(app->store);
     g->running = srv_scheduler_running(app->scheduler);
     g->queue = srv_scheduler_depth(app->scheduler);
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */
@@ -105,6 +106,7 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     srv_usage_read(&g->process, app->usage);
     if (loading)
         return;
+    srv_stores_count_blocks(&g->store_used, &g->store_held, app->store);
     g->connections = srv_http_connections(app->http);
     g->certificate_expires = (double)srv_http_certificate_expires(app->http);
     g->weightless_shapes = srv_weightless_count(app->models.weightless);

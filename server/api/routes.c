@@ -78,6 +78,8 @@ static const struct srv_route table[] = {
      .fields = &srv_truncate_fields,
      .doc = {"truncateSession", "Rolls a session back", .request = "TruncateRequest",
              .reply = "Session"}},
+    {SRV_POST, "/sessions/{id}/prefetch", SRV_BODY_IGNORED, .parse = srv_parse_prefetch,
+     .doc = {"prefetchSession", "Brings a session's tokens into memory", .reply = "Session"}},
     {SRV_GET, "/sessions/{id}/state", .parse = srv_parse_export, .type = BYTES,
      .doc = {"exportSession", "A session as a safetensors file", .errors = "reply_too_large"}},
     {SRV_PUT, "/sessions/{id}/state", SRV_BODY_BYTES, .parse = srv_parse_import,

@@ -1,4 +1,4 @@
-/* session_change.c: POST /sessions/{id}/fork and /truncate.
+/* session_change.c: POST /sessions/{id}/fork, /truncate and /prefetch.
  *
  * Bodies are read on a compute thread.  The change itself is made by the engine thread between two
  * batches, in one piece: neither change copies a token, and both take time in proportion to the
@@ -252,6 +252,21 @@ static const struct srv_job_stage *truncate_session(struct srv_job *job)
     return NULL;
 }
 
+/* The job has waited until the session is in memory. */
+static const struct srv_job_stage *reply_present(struct srv_job *job)
+{
+    const struct srv_change_call call = {.from = job->request->path_arg};
+    struct srv_session *session;
+    struct srv_error *error = &job->error;
+    if (find_session(&session, job->request, &call, error) == SRV_OK &&
+        srv_job_reserve_reply(job->request, srv_session_text_bytes(session->model), error) ==
+            SRV_OK)
+        srv_session_reply(job->request, 200, session, false);
+    else
+        srv_session_put(session);
+    return NULL;
+}
+
 /* The session of the path. */
 static struct srv_session *needed_session(const struct srv_job *job)
 {
@@ -261,6 +276,7 @@ static struct srv_session *needed_session(const struct srv_job *job)
 static const struct srv_job_type change_type = {.needs = needed_session};
 static const struct srv_job_stage fork_stage = {SRV_QUEUE_CHANGES, .run = make_fork};
 static const struct srv_job_stage truncate_stage = {SRV_QUEUE_CHANGES, .run = truncate_session};
+static const struct srv_job_stage prefetch_stage = {SRV_QUEUE_CHANGES, .run = reply_present};
 
 enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error *error)
 {
@@ -270,4 +286,16 @@ enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error
 enum srv_error_code srv_parse_truncate(struct srv_request *request, struct srv_error *error)
 {
     return parse_change(request, &truncate_stage, error);
+}
+
+enum srv_error_code srv_parse_prefetch(struct srv_request *request, struct srv_error *error)
+{
+    struct srv_job *job =
+        srv_job_new(sizeof *job, &change_type, request, &request->app->scheduler_context, error);
+    if (job == NULL)
+        return error->code;
+    job->stage = &prefetch_stage;
+    if (srv_session_check_header(request, request->path_arg, error) == SRV_OK)
+        request->job = job;
+    return error->code;
 }

@@ -73,6 +73,7 @@ static void write_facts(struct srv_buffer *out, const struct srv_session *sessio
     srv_buffer_number(out, ",\"ttl_s\":", session->ttl_ns / SRV_S_NS);
     srv_buffer_printf(out, ",\"idle_s\":%.3f", idle_s);
     srv_buffer_number(out, ",\"bytes\":", attn_cache_bytes(session->cache));
+    srv_buffer_text(out, session->presence == SRV_UNREAD ? ",\"in_memory\":false" : "");
     size_t lowest = attn_cache_lowest_length(session->cache);
     if (lowest > 0)
         srv_buffer_number(out, ",\"lowest_length\":", lowest);

@@ -185,7 +185,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     size_t bytes = attn_import_cache_bytes(state->import);
     if (!srv_account_charge(request->key.account, SRV_QUOTA_CACHE, bytes))
         return srv_account_refuse(request->key.account, SRV_QUOTA_CACHE, error);
-    state->charged_bytes = bytes;
+    state->charged_bytes = state->job.room = bytes;
     return SRV_OK;
 }
 

@@ -142,6 +142,8 @@ static const struct member {
     {"Session ListedSession", "ttl_s", "Count", "seconds without a step after which it expires"},
     {"Session ListedSession", "idle_s", "number", "seconds since the last step"},
     {"Session ListedSession", "bytes", "Count", "of its cache"},
+    {"Session ListedSession", "in_memory?", "boolean",
+     "false: its tokens are on the disk alone, until a call needs them; absent: in memory"},
     {"Session ListedSession", "lowest_length?", "Count",
      "to which it can be cut, beside 0; absent: any"},
     {"Session", "lengths", "[LayerLength]", "of the resident layers"},

@@ -83,6 +83,10 @@ enum srv_store_event {
     SRV_FILE_DAMAGED,
     SRV_SESSIONS_RESTORED,
     SRV_SESSIONS_LOST,
+    SRV_SESSIONS_EVICTED,
+    SRV_SESSIONS_READ,
+    SRV_BLOCK_BYTES_READ,
+    SRV_BLOCK_BYTES_WRITTEN,
     SRV_STORE_EVENTS,
 };
 void srv_metrics_store(struct srv_metrics *metrics, enum srv_store_event event, size_t count);
@@ -97,7 +101,8 @@ void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics
 struct srv_gauges {
     size_t ready, draining;                   /* 0 or 1 */
     size_t sessions, queue, running, waiting; /* queue: those that wait or run */
-    size_t sessions_restoring, journal_wait_s;
+    size_t sessions_restoring, sessions_unread, journal_wait_s;
+    size_t store_used, store_held; /* bytes of blocks in the state directories */
     size_t in_flight, inputs_bytes, connections, weightless_shapes;
     size_t cache_used_bytes, cache_budget_bytes, weight_bytes, mapped_bytes;
     size_t memory_limit_bytes;

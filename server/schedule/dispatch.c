@@ -17,6 +17,8 @@
 #define PIECE_COST 512                            /* of a piece of about a millisecond */
 #define CHANGE_COST 64                            /* of a change, beside its wait for the disk */
 
+#define RETRY_NS (5 * SRV_MS_NS) /* between two looks of what waits for memory */
+
 /* Both in multiply-adds. */
 #define SMALL_WORK 2000000 /* most of the steps of a round that an event thread runs */
 #define BATCH_WORK 200000  /* take as long as beginning and ending a batch */
@@ -96,6 +98,8 @@ static bool end_cancelled_job(struct srv_dispatch *d, struct srv_job *job)
 /* Runs the stage that the job waits for, or a piece of it. */
 static void run_stage(struct srv_dispatch *d, struct srv_job *job)
 {
+    if (job->room > 0 && srv_dispatch_job_waits(d, job))
+        return;
     const bool is_long = job->stage->queue == SRV_QUEUE_ATTENDS;
     const uint64_t start = srv_now_ns();
     if (is_long)
@@ -212,17 +216,45 @@ static void pop_batch(struct srv_batch *batch, struct srv_dispatch *d, enum srv_
     }
 }
 
+/* Removes the items that are to wait for memory; the sessions of the others stay in memory. */
+static void keep_ready(struct srv_batch *batch, struct srv_dispatch *d)
+{
+    size_t ready = 0, taken = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct srv_item *item = batch->items[i];
+        if (srv_dispatch_item_waits(d, item, &taken))
+            continue;
+        item->session->pinned = SRV_PIN_NEXT;
+        batch->items[ready++] = item;
+    }
+    batch->count = ready;
+    for (size_t i = 0; i < ready; i++)
+        batch->items[i]->session->pinned = SRV_PIN_RUNS;
+}
+
+/* Ends an item that has run, or has it run again: another thread may have taken the room. */
+static void end_run(struct srv_dispatch *d, struct srv_item *item)
+{
+    item->session->pinned = SRV_PIN_NONE;
+    item->session->fresh = false;
+    item->session->uses++;
+    if (!srv_dispatch_item_waits_again(d, item))
+        end_item(d, item);
+}
+
 bool srv_dispatch_run_batch(struct srv_dispatch *d)
 {
     struct srv_batch batch;
     pop_batch(&batch, d, SRV_QUEUE_STEPS, SRV_BATCH_STEPS);
     if (batch.count == 0)
         return false;
+    keep_ready(&batch, d);
     for (size_t i = 0; i < batch.count; i++)
         srv_admission_count_begun(&d->admission, batch.items[i]->job->request);
-    srv_items_run(batch.items, batch.count);
+    if (batch.count > 0)
+        srv_items_run(batch.items, batch.count);
     for (size_t i = 0; i < batch.count; i++)
-        end_item(d, batch.items[i]);
+        end_run(d, batch.items[i]);
     return true;
 }
 
@@ -230,10 +262,14 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
  * session. */
 static void run_long_step(struct srv_dispatch *d, struct srv_item *item)
 {
+    struct srv_batch batch = {.items = {item}, .count = 1};
+    keep_ready(&batch, d);
+    if (batch.count == 0)
+        return;
     item->step.yield = srv_running_begin(d, item->job->request, item, item->work);
     srv_items_run(&item, 1);
     srv_running_end(d, &item->error);
-    end_item(d, item);
+    end_run(d, item);
     while (!d->context->records_on_disk && srv_dispatch_run_change(d))
         ;
 }
@@ -271,7 +307,8 @@ struct srv_job *srv_dispatch_find_change(struct srv_dispatch *d, bool pop)
 bool srv_dispatch_run_change(struct srv_dispatch *d)
 {
     struct srv_job *job = srv_dispatch_find_change(d, true);
-    if (job != NULL && !end_cancelled_job(d, job))
+    if (job != NULL && !end_cancelled_job(d, job) &&
+        !(job->type->needs != NULL && srv_dispatch_park(d, job))) /* its session has left memory */
         run_stage(d, job);
     return job != NULL;
 }
@@ -284,6 +321,25 @@ bool srv_dispatch_run_interrupting(struct srv_dispatch *d)
     else if (node != NULL)
         run_long_step(d, node->item);
     return node != NULL;
+}
+
+void srv_dispatch_retry_waiting(struct srv_dispatch *d)
+{
+    const uint64_t now = srv_now_ns();
+    struct srv_queue_walk walk;
+    if (d->queue.waiting[SRV_QUEUE_WAITING] == 0 || now < d->next_retry_ns)
+        return;
+    d->next_retry_ns = now + RETRY_NS;
+    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_WAITING);
+    for (struct srv_queue_node *node; (node = srv_queue_walk_next(&walk)) != NULL;) {
+        srv_queue_walk_remove(&walk);
+        node->cost = 0; /* it was charged when it first left its queue */
+        srv_fair_queue_put(&d->queue,
+                           node->item == NULL             ? node->request->job->stage->queue
+                           : srv_item_is_long(node->item) ? SRV_QUEUE_LONG_STEPS
+                                                          : SRV_QUEUE_STEPS,
+                           node);
+    }
 }
 
 /* ---- Cancelling and refusing ----------------------------------------------------------------- */
@@ -369,7 +425,8 @@ bool srv_dispatch_has_work(const struct srv_dispatch *d)
 {
     size_t waiting = 0;
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
-        waiting += kind != SRV_QUEUE_UNREAD ? d->queue.waiting[kind] : 0;
+        waiting +=
+            kind != SRV_QUEUE_UNREAD && kind != SRV_QUEUE_WAITING ? d->queue.waiting[kind] : 0;
     return waiting > 0;
 }
 

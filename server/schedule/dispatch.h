@@ -145,6 +145,7 @@ struct srv_dispatch {
     struct srv_running_call running[ATTN_YIELD_LEVELS];
     size_t num_running;
     bool work_waiting; /* a step or change that a pause may run was queued after the last pause */
+    uint64_t next_retry_ns;    /* what waits for memory looks again then */
     bool interrupting_waiting; /* and a computation that may interrupt the running one */
 };
 
@@ -190,15 +191,27 @@ void srv_dispatch_refuse(struct srv_dispatch *dispatch, struct srv_request *requ
 /* The error of what is refused or stopped because the daemon stops. */
 void srv_dispatch_fail_draining(struct srv_error *error);
 
-/* ---- unread.c: jobs that are parked while their sessions' tokens are on the disk --------------
+/* ---- unread.c: what waits while tokens are on the disk, or memory is short ----------------------
  *
- * `park`: whether the job that comes is parked; `unpark` ends that; `pop_parked`: the next job that
- * is parked no longer, maybe with an error, NULL where there is none; `release_parked` goes on with
- * all of them. */
+ * `park`: whether the job that comes, or is to make a change, is parked for a session; `unpark`
+ * ends that; `pop_parked`: the next job that is parked no longer, maybe with an error, NULL where
+ * there is none; `release_parked` goes on with all of them. */
 bool srv_dispatch_park(struct srv_dispatch *dispatch, struct srv_job *job);
 void srv_dispatch_unpark(struct srv_job *job);
 struct srv_job *srv_dispatch_pop_parked(struct srv_dispatch *dispatch);
 void srv_dispatch_release_parked(struct srv_dispatch *dispatch);
+
+/* Whether an item, which is about to run, waits for its session's tokens or for room; it may have
+ * an error afterwards.  *taken: bytes that items before it will take, SIZE_MAX where one of
+ * them waits for room; its own are added.  `again`:
+ * one that has run and found no room, since another thread has taken it.  The last is about the
+ * room that a job's next stage takes. */
+bool srv_dispatch_item_waits(struct srv_dispatch *dispatch, struct srv_item *item, size_t *taken);
+bool srv_dispatch_item_waits_again(struct srv_dispatch *dispatch, struct srv_item *item);
+bool srv_dispatch_job_waits(struct srv_dispatch *dispatch, struct srv_job *job);
+
+/* Has all that waits look again. */
+void srv_dispatch_retry_waiting(struct srv_dispatch *dispatch);
 
 /* ---- running.c: long computations, which pause for others -------------------------------------
  *

@@ -131,6 +131,7 @@ static const struct srv_job_stage *begin(struct srv_job *job)
     for (size_t i = 0; i < job->model->info.num_layers; i++)
         bytes += attn_cache_layer_bytes(job->session->cache, i, kept);
     srv_session_charge(job->session, bytes, &job->error);
+    job->room = bytes;
     return &compute_stage;
 }
 

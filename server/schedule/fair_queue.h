@@ -18,8 +18,8 @@ struct srv_queue {
     struct srv_queue_node *first, **last; /* `last` is where the next node is linked */
 };
 
-/* Kinds of work, each with queues of its own.  The first six are the engine thread's, the last two
- * the I/O workers'. */
+/* Kinds of work, each with queues of its own.  The first seven are the engine thread's, the last
+ * two the I/O workers'. */
 enum srv_queue_kind {
     SRV_QUEUE_STEPS,      /* items whose steps are computed in batches */
     SRV_QUEUE_LONG_STEPS, /* items whose steps run alone: prefills and heavy decodes */
@@ -27,6 +27,7 @@ enum srv_queue_kind {
     SRV_QUEUE_PIECES,     /* jobs: exports, imports and records, which go on piece by piece */
     SRV_QUEUE_CHANGES,    /* jobs: changes that wait for a long step's end, or for their turn */
     SRV_QUEUE_UNREAD,     /* jobs that wait for a session's tokens, which are still on the disk */
+    SRV_QUEUE_WAITING,    /* items and jobs that wait for room in memory, or items for tokens */
     SRV_QUEUE_READS,      /* requests whose bodies are to be read */
     SRV_QUEUE_WRITES,     /* requests whose replies are to be written */
     SRV_NUM_QUEUES

@@ -35,7 +35,9 @@ static void check_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
     const struct srv_session *session = item->session;
-    if (srv_session_check_present(session, &item->error) == SRV_OK && rows->query.present)
+    if ((session->presence == SRV_UNREAD || /* it has left memory: the item waits when it runs */
+         srv_session_check_present(session, &item->error) == SRV_OK) &&
+        rows->query.present)
         check_given_rows(item);
     if (item->error.code != SRV_OK)
         return;

@@ -38,6 +38,7 @@ struct srv_item {
     size_t block_bytes;   /* of the layer, with those */
     uint64_t revision;    /* the session's when the step was made */
     bool creates_session; /* the session is removed again if the item fails */
+    unsigned retries;     /* runs that found no room in the pool */
     bool is_replay;       /* the rows are cached already: computed again, not appended */
     uint64_t digest[2];   /* of the rows and their position_ids */
     struct attn_step step;
@@ -93,6 +94,8 @@ struct srv_job {
     size_t changes;                 /* that the stage makes, each at the cost of one; 0: one */
     struct srv_error error;         /* of the whole request */
     struct srv_session *parked_for; /* its tokens are still on the disk (unread.c); a reference */
+    size_t parks;                   /* times that it was parked */
+    size_t room;                    /* bytes of the pool that the next stage takes, about */
 
     /* A session that its step creates has this Idempotency-Key: where such a session is live, the
      * step is a retry and goes to that.  NULL: none. */

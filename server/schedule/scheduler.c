@@ -12,7 +12,7 @@
  *   - make an empty cache for a new session, before other threads see that session;
  *   - free a cache, by dropping the last reference to its session;
  *   - fill a cache that nobody else uses from the disk: the main thread before the daemon is ready
- *     (store_load.c), the store's thread those of unread sessions (store_reader.c).
+ *     (store_load.c), a thread of the store those of unread sessions (store_reader.c).
  *
  * A round (dispatch.h):
  *
@@ -78,10 +78,11 @@ static void put_into_inbox(struct srv_scheduler *s, struct srv_request *request)
     atomic_store(&s->inbox_ready, true);
 }
 
-/* Whether jobs are parked for sessions that are still being read. */
+/* Whether jobs are parked for sessions that are being read, or memory is waited for. */
 static bool has_parked(const struct srv_scheduler *s)
 {
-    return s->dispatch.queue.waiting[SRV_QUEUE_UNREAD] > 0;
+    const size_t *waiting = s->dispatch.queue.waiting;
+    return waiting[SRV_QUEUE_UNREAD] + waiting[SRV_QUEUE_WAITING] > 0;
 }
 
 /* Moves the inbox to `popped`.  False when there is nothing to do. */
@@ -103,11 +104,15 @@ static bool pop_inbox(struct srv_scheduler *s)
            (s->stopping && has_parked(s));
 }
 
-/* Goes on with jobs whose sessions have been read. */
+/* Goes on with jobs whose sessions have been read, and with what waits for memory. */
 static void release_parked(struct srv_scheduler *s)
 {
-    if (srv_stores_take_restored(s->context->store))
+    if (srv_stores_take_restored(s->context->store)) {
         srv_dispatch_release_parked(&s->dispatch);
+        srv_stores_answer_readers(s->context->store);
+        s->dispatch.next_retry_ns = 0;
+    }
+    srv_dispatch_retry_waiting(&s->dispatch);
 }
 
 static void queue_popped(struct srv_scheduler *s)

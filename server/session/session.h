@@ -79,12 +79,30 @@ struct srv_session {
      * and nothing else may use it (store/store_reader.c).  Set by the store. */
     _Atomic enum srv_presence {
         SRV_PRESENT,
-        SRV_UNREAD,  /* tokens are still on the disk */
+        SRV_UNREAD,  /* tokens are on the disk alone */
         SRV_LOST,    /* and were found to be damaged there */
         SRV_DROPPED, /* or the session was deleted before they were read */
     } presence;
-    struct srv_unread *unread; /* the store's */
-    atomic_size_t parked;      /* jobs that wait until it is present; the engine thread's */
+    atomic_size_t parked; /* jobs that wait until it is present; the engine thread's */
+    atomic_bool refused;  /* one was to be told, since, that memory cannot hold the session */
+    /* The store's, of an unread session, under its lock. */
+    struct {
+        struct srv_session *next; /* among those that are read first */
+        bool listed;              /* it is among them */
+        bool wanted;              /* requests wait for it */
+        atomic_bool now;          /* it is being read; the engine thread looks */
+        bool ahead;               /* it is read after a start, though nobody waits */
+        bool logged;              /* its file could not be read */
+    } reading;
+    /* The engine thread's, for whom leaves memory (store/evict.c). */
+    uint64_t read_ns; /* when it was read */
+    bool fresh;       /* since then its request has not used it; both set before it is present */
+    unsigned uses;    /* steps, each half of what it was at every eviction */
+    enum {
+        SRV_PIN_NONE,
+        SRV_PIN_NEXT, /* a step over it is about to run */
+        SRV_PIN_RUNS, /* runs */
+    } pinned;
 
     struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };

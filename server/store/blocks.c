@@ -77,6 +77,24 @@ static bool note_written(struct srv_block_writer *writer, struct attn_block *blo
     return true;
 }
 
+/* The bytes of a block of which `rows` tokens are used: where it has left memory, those of its
+ * slot, whose file was removed.  NULL with errno. */
+static const void *bytes_of(size_t *size, struct srv_block_writer *writer,
+                            const struct attn_block *block, size_t rows)
+{
+    const struct attn_stored stored = attn_block_stored(block);
+    const void *bytes = attn_block_bytes_of(size, block);
+    if (bytes != NULL && attn_block_absent(block) == 0)
+        return bytes;
+    errno = EBUSY; /* a part of it is absent, and has to be filled in first */
+    if (stored.rows < rows)
+        return NULL;
+    const bool read = srv_slots_read(&writer->reader, writer->slots, slot_of(&stored), &stored.sum,
+                                     1, *size) == 1;
+    errno = writer->reader.error;
+    return read ? srv_slot_read_block(&writer->reader, 0, *size) : NULL;
+}
+
 /* Writes block i of the list to a slot. */
 static bool write_block(struct srv_block_writer *writer, const struct list *list, size_t i,
                         struct srv_slot slot)
@@ -84,11 +102,9 @@ static bool write_block(struct srv_block_writer *writer, const struct list *list
     size_t size;
     struct attn_block *block = list->blocks[i];
     const struct attn_stored before = attn_block_stored(block);
-    const void *bytes = attn_block_bytes_of(&size, block);
-    if (attn_block_absent(block) > 0) { /* it has to be filled in first */
-        errno = EBUSY;
+    const void *bytes = bytes_of(&size, writer, block, used(list, i));
+    if (bytes == NULL)
         return false;
-    }
     if (before.since == writer->moment && before.rows > 0) /* this moment's, with fewer tokens */
         srv_slots_release(writer->slots, slot_of(&before));
     else if (!note_written(writer, block))
@@ -155,6 +171,7 @@ static void end_block(struct srv_slots *slots, struct attn_block *block,
 bool srv_blocks_end(struct srv_block_writer *writer, bool ok)
 {
     int error = errno;
+    srv_slot_reader_fini(&writer->reader);
     if (!srv_slots_sync(writer->slots)) {
         error = ok ? errno : error;
         ok = false;
@@ -378,6 +395,13 @@ enum attn_status srv_blocks_verify(struct srv_block_map *map, struct srv_slots *
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
+/* Whether a block in memory has absent tokens. */
+static bool lacks_tokens(const struct attn_block *block)
+{
+    size_t size;
+    return attn_block_absent(block) > 0 && attn_block_bytes_of(&size, block) != NULL;
+}
+
 /* The absent blocks of the list from `i` on that stand one after another, at most as many as one
  * read takes; their checksums. */
 static size_t find_run(uint64_t sums[MOST_READ], const struct list *list, size_t i, size_t most)
@@ -386,7 +410,7 @@ static size_t find_run(uint64_t sums[MOST_READ], const struct list *list, size_t
     size_t count = 0;
     for (; i + count < list->count && count < most; count++) {
         const struct attn_stored stored = attn_block_stored(list->blocks[i + count]);
-        if (attn_block_absent(list->blocks[i + count]) == 0 || stored.file != first.file ||
+        if (!lacks_tokens(list->blocks[i + count]) || stored.file != first.file ||
             stored.slot != first.slot + count)
             break;
         sums[count] = stored.sum;
@@ -401,7 +425,7 @@ enum attn_status srv_blocks_fill(const struct attn_cache *cache, const struct at
     const struct list list = list_of(cache, layer);
     uint64_t sums[MOST_READ];
     for (size_t i = 0; i < list.count;) {
-        if (attn_block_absent(list.blocks[i]) == 0) {
+        if (!lacks_tokens(list.blocks[i])) {
             i++;
             continue;
         }

@@ -19,6 +19,7 @@ struct srv_block_writer {
     uint64_t moment;                    /* its number, larger than those before */
     uint64_t told;                      /* the newest moment that the manifest has; 0: none */
     struct srv_written_blocks *written; /* the newest first */
+    struct srv_slot_reader reader;      /* of blocks that have left memory */
     uint64_t bytes;                     /* of the blocks */
 };
 
@@ -60,8 +61,8 @@ enum attn_status srv_blocks_restore(struct attn_cache *cache, struct srv_block_m
                                     struct srv_slots *slots, const struct srv_manifest_entry *entry,
                                     struct attn_error *error);
 
-/* Fills in the absent blocks of a layer, in runs.  Errors: ATTN_MALFORMED (one is not as it was
- * written), ATTN_IO (errno). */
+/* Fills in the absent blocks of a layer that have memory, in runs.  Errors: ATTN_MALFORMED (one is
+ * not as it was written), ATTN_IO (errno). */
 enum attn_status srv_blocks_fill(const struct attn_cache *cache, const struct attn_model *model,
                                  size_t layer, struct srv_slots *slots,
                                  struct srv_slot_reader *reader);

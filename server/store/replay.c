@@ -125,12 +125,18 @@ static enum attn_status append_rows(struct srv_restore *restore, const struct sr
     enum attn_status status = srv_restore_rows(session, record, head);
     if (status != ATTN_INVALID || attn_cache_length(session->cache, layer) != head->position)
         return status;
-    status = srv_blocks_fill(session->cache, session->model->attn, layer, restore->slots,
-                             &restore->reader);
+    struct attn_error error;
+    status = attn_cache_admit(session->cache, layer, &error);
+    if (status == ATTN_OK)
+        status = srv_blocks_fill(session->cache, session->model->attn, layer, restore->slots,
+                                 &restore->reader);
     if (status == ATTN_IO)
         snprintf(restore->message, sizeof restore->message, "its blocks cannot be read: %s",
                  strerrordesc_np(errno));
-    return status == ATTN_OK ? srv_restore_rows(session, record, head) : status;
+    if (status == ATTN_OK)
+        status = srv_restore_rows(session, record, head);
+    attn_cache_evict(session->cache, layer);
+    return status;
 }
 
 /* Has the empty layer of a session that is being imported begin where its first record does. */

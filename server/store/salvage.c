@@ -130,10 +130,13 @@ static enum attn_status read_blocks(const struct srv_restore *restore,
                                     struct srv_slot_reader *reader,
                                     const struct srv_session *session)
 {
+    struct attn_error error;
     size_t good = SIZE_MAX;
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        const enum attn_status status =
-            srv_blocks_fill(session->cache, session->model->attn, i, restore->slots, reader);
+        enum attn_status status = attn_cache_admit(session->cache, i, &error);
+        if (status == ATTN_OK)
+            status =
+                srv_blocks_fill(session->cache, session->model->attn, i, restore->slots, reader);
         const size_t end = status == ATTN_OK ? SIZE_MAX : first_absent(session->cache, i);
         good = end < good ? end : good;
         if (status == ATTN_OK || status == ATTN_MALFORMED)

@@ -119,6 +119,7 @@ static void free_store(struct srv_store *store)
         close(store->directory);
     pthread_cond_destroy(&store->wake);
     pthread_mutex_destroy(&store->lock);
+    pthread_mutex_destroy(&store->moving);
     pthread_mutex_destroy(&store->records);
     pthread_mutex_destroy(&store->flushing);
     free(store->told.items);
@@ -149,6 +150,7 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
     pthread_mutex_init(&store->flushing, NULL);
     pthread_mutex_init(&store->records, NULL);
     pthread_mutex_init(&store->lock, NULL);
+    pthread_mutex_init(&store->moving, NULL);
     srv_cond_init(&store->wake);
     if (!open_directory(store, message, size) || !resolve_identity(store, message, size)) {
         free_store(store);

@@ -44,7 +44,7 @@ struct srv_store_context {
     size_t snapshot_interval_s; /* with `snapshot`: seconds between snapshots; 0: no limit */
     size_t snapshot_tokens;     /* with `snapshot`: tokens between snapshots; 0: no limit */
     size_t max_sessions;
-    bool reads_at_once; /* srv_store_load reads all tokens; else srv_store_start has to follow */
+    bool reads_at_once; /* srv_store_load reads what the pool holds; else srv_store_start follows */
     struct srv_sessions *sessions;
     const struct srv_models *models;
     struct attn_cache_pool *pool;
@@ -96,23 +96,27 @@ int srv_store_directory(const struct srv_store *store);
  * run any more.  False where sessions could not be saved, which was logged. */
 bool srv_store_close(struct srv_store *store);
 
-/* ---- Sessions whose tokens are read later ----------------------------------------------------
+/* ---- Sessions whose tokens are on the disk alone -----------------------------------------------
  *
- * A start may leave tokens on the disk, which the store's thread reads while requests are served.
- * Until then a session is SRV_UNREAD: it has its id, its owner and its lengths, and may be listed,
- * deleted and expire.  One whose tokens are damaged becomes SRV_LOST and leaves the table.  No
- * snapshot is taken before all are read. */
+ * A start leaves tokens on the disk, and tokens of sessions that nobody uses leave memory where it
+ * is short (stores.h); a thread of the store reads them while requests are served.  Until then a
+ * session is SRV_UNREAD: it has its id, its owner and its lengths, and may be listed, deleted and
+ * expire.  One whose tokens are damaged becomes SRV_LOST and leaves the table. */
 
-/* Has an unread session read before those for which nobody waits.  False where it is unread no
- * longer, so that no call of wake_engine_thread will follow.  Any thread. */
+/* Has an unread session read before those for which nobody waits; who waits is counted in `parked`
+ * or `waiting` before.  False where it is unread no longer, so that no call of wake_engine_thread
+ * will follow.  Any thread. */
 bool srv_store_want(struct srv_store *store, struct srv_session *session);
 
-/* Whether a session that was wanted has been read, lost or dropped since the last call; the store
- * then has called wake_engine_thread.  The engine thread's.  Takes NULL. */
+/* Whether since the last call a session that was wanted has been read, lost, dropped or refused, or
+ * the reading thread asks for room; the store then has called wake_engine_thread.  The engine
+ * thread's.  Takes NULL. */
 bool srv_store_has_restored(struct srv_store *store);
 bool srv_store_take_restored(struct srv_store *store);
 
-/* Sessions that are unread.  Takes NULL. */
+/* Sessions that are unread; and of these, sessions that a start has left and that are read though
+ * nobody waits for them.  Takes NULL. */
+size_t srv_store_unread(const struct srv_store *store);
 size_t srv_store_restoring(const struct srv_store *store);
 
 /* For how many seconds the disk has kept the journal waiting: a batch of records, or a flush.  Any

@@ -54,17 +54,6 @@ struct srv_epochs {
     size_t count, capacity;
 };
 
-/* A session of which blocks are still absent. */
-struct srv_unread {
-    struct srv_session *session; /* with a reference; NULL once its reading has ended */
-    struct srv_unread *next_wanted;
-    size_t order; /* of its creation */
-    bool wanted;  /* a request has asked for it */
-    bool listed;  /* it is among store.wanted */
-    bool reading; /* the reading thread's: it has begun */
-    bool logged;  /* likewise: a file could not be read */
-};
-
 #define SRV_MARK_NS (60 * SRV_S_NS) /* idle time that a crash may forget, about */
 
 struct srv_store {
@@ -73,10 +62,11 @@ struct srv_store {
     int directory, lock_file;
     struct srv_identity identity; /* of the directory */
     pthread_mutex_t flushing, records, lock;
-    pthread_cond_t wake;                        /* the store's threads wait for it */
+    pthread_mutex_t moving; /* held while blocks are read, or get places for those that are gone */
+    pthread_cond_t wake;    /* the store's threads wait for it */
     struct srv_store *adopted[SRV_MAX_ADOPTED]; /* [num_adopted] of the own store */
     size_t num_adopted;
-    pthread_t threads[2]; /* [started] */
+    pthread_t threads[3]; /* [started] */
     size_t started;
     bool keep_journals; /* damage was found: the next snapshot sets aside what it replaces */
 
@@ -109,15 +99,24 @@ struct srv_store {
     bool held;   /* it takes none until a snapshot is written */
     bool gone;   /* its file, or others that a start needs, were removed */
 
-    /* Tokens that are read later; the lists are guarded by `lock`, the rest is the reading
-     * thread's. */
-    struct srv_unread *unread; /* [num_unread] in the order in which they are read */
-    size_t num_unread;
-    struct srv_unread *wanted, **last_wanted; /* to be read first */
+    /* Sessions that are unread; the reading thread's are `ahead`, `reader` and read_bytes. */
+    struct srv_session **ahead; /* [num_ahead] that a start has left, with references */
+    size_t num_ahead;
+    struct srv_session *wanted, **last_wanted; /* to be read first, with references */
     struct srv_slot_reader reader;
     size_t read_bytes;
-    atomic_size_t restoring; /* sessions that are unread */
-    atomic_bool restored;    /* one that was wanted no longer is */
+    size_t short_of;        /* bytes that the engine thread is to make room for; 0: none */
+    bool no_room;           /* it cannot */
+    bool gives_up;          /* the reading thread is to give up what it holds of a session */
+    bool damage_found;      /* by that thread: the next snapshot begins a new manifest */
+    uint64_t not_before_ns; /* since the last snapshot has failed, none is made before */
+    bool tails_read; /* no block has tokens in memory and others on the disk: snapshots may begin */
+    bool needs_moment; /* a snapshot is due, so that sessions can leave memory */
+    uint64_t
+        next_moment_ns;   /* the engine thread's: a snapshot is not made ahead before (evict.c) */
+    atomic_size_t unread; /* sessions */
+    atomic_size_t restoring; /* of these, sessions in `ahead` */
+    atomic_bool restored;    /* see srv_store_has_restored */
 
     struct srv_slots *slots; /* the store's thread is its writer */
 
@@ -126,7 +125,7 @@ struct srv_store {
     uint64_t manifest_named; /* generation of the one that a start would read; 0: none is whole */
     struct srv_epochs told;  /* sessions that the manifest has, in order */
     uint64_t moments;        /* that were begun; the engine thread's too, as it freezes one */
-    uint64_t told_moment;    /* the newest that the manifest has; likewise */
+    atomic_uint_fast64_t told_moment; /* the newest that the manifest has; likewise */
 
     struct timespec looked_at; /* the directory's change for which store_watch.c looked last */
     bool removed;              /* files were removed, and no snapshot has been written since */
@@ -236,12 +235,20 @@ bool srv_snapshot_begin_journal(struct srv_store *store);
 /* Makes a snapshot from beginning to end, where no other thread uses the store. */
 bool srv_store_make_snapshot(struct srv_store *store);
 
-/* store_reader.c: reads the blocks of all sessions that a start has left on the disk, those that
- * are wanted first; returns early where the store stops.  From the store's thread.  `now`: where no
- * other thread uses the store; false with errno where blocks cannot be read. */
-void srv_store_read_tokens(struct srv_store *store);
+/* Has the next snapshot begin a new manifest, where a block was found damaged, and set aside what it
+ * replaces.  From the store's thread, or where no other runs. */
+void srv_store_note_damage(struct srv_store *store);
+
+/* store_reader.c: the reading thread; and reading what a start has left on the disk where no other
+ * thread uses the store, as far as the pool has room: false with errno where blocks cannot be
+ * read. */
+void *srv_store_read_thread(void *store);
+void srv_store_tell_engine_thread(struct srv_store *store); /* sets srv_store_has_restored */
 bool srv_store_read_now(struct srv_store *store);
 void srv_store_forget_unread(struct srv_store *store); /* frees the lists */
+
+/* Has a session that has left memory count as unread.  The engine thread's. */
+void srv_store_note_evicted(struct srv_store *store, struct srv_session *session);
 
 /* store_watch.c: looks for files of the directory that others have removed; true where a snapshot
  * is due that writes all sessions anew.  From the store's thread, or where no other runs. */

@@ -278,7 +278,7 @@ static bool start_recording(struct srv_load *load)
         srv_slots_keep(store->slots, store->generation);
     if ((needs_snapshot || store->context.reads_at_once) && !read_blocks(load))
         return false;
-    needs_snapshot = needs_snapshot || store->keep_journals; /* a block was damaged */
+    needs_snapshot = needs_snapshot || store->damage_found; /* of a block */
     const bool named = sync_names(store);
     if (needs_snapshot) {
         if (named && srv_store_make_snapshot(store))

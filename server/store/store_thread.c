@@ -1,7 +1,7 @@
 /* store_thread.c: the store's threads.
  *
- * One thread first reads what the start has left on the disk.  Then it decides when a snapshot is
- * due, asks the engine thread to take it, and writes it.
+ * One thread decides when a snapshot is due, asks the engine thread to take it, and writes it.
+ * Another one reads blocks (store_reader.c).
  * With a journal another thread records what no request records, and flushes the journal, since
  * writing a snapshot may take the disk minutes. */
 #include <stdio.h>
@@ -38,9 +38,10 @@ static bool make_snapshot(struct srv_store *store)
     store->same_journal =
         store->generation >= store->owed_generation && srv_snapshot_may_keep_journal(store);
     store->missed = false;
-    store->asked_by_client = false;
+    store->asked_by_client = store->needs_moment = false;
     store->running = true;
     pthread_mutex_unlock(&store->lock);
+    srv_store_note_damage(store);
     bool ready = store->same_journal || srv_snapshot_begin_journal(store);
     if (ready) {
         atomic_store(&store->take_pending, true);
@@ -64,7 +65,7 @@ static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t no
     size_t changes = atomic_load(&store->changes);
     uint64_t bytes = store->older_bytes + store->current_bytes;
     if (store->asked_by_client || store->base_generation < store->owed_generation ||
-        atomic_load(&store->last_snapshot_failed))
+        atomic_load(&store->last_snapshot_failed) || store->needs_moment)
         return true;
     if (srv_store_journals(store))
         return store->broken || bytes > options->journal_bytes ||
@@ -83,24 +84,28 @@ static void wait_a_second(struct srv_store *store)
 static void *snapshot_thread(void *argument)
 {
     struct srv_store *store = argument;
-    uint64_t not_before = 0;
     pthread_setname_np(pthread_self(), "attnd-store");
-    srv_store_read_tokens(store);
     uint64_t last_ns = srv_now_ns();
     pthread_mutex_lock(&store->lock);
+    while (!store->stop && !store->tails_read)
+        pthread_cond_wait(&store->wake, &store->lock);
     while (!store->stop) {
-        if (!store->asked_by_client)
+        if (!store->asked_by_client &&
+            (!store->needs_moment || srv_now_ns() < store->not_before_ns))
             wait_a_second(store);
         pthread_mutex_unlock(&store->lock);
         (void)srv_store_find_removed(store);
         pthread_mutex_lock(&store->lock);
         uint64_t now = srv_now_ns();
-        if (store->stop || (!store->asked_by_client && now < not_before) ||
+        if (store->stop || (!store->asked_by_client && now < store->not_before_ns) ||
             !is_due(store, last_ns, now))
             continue;
         bool made = make_snapshot(store);
         last_ns = srv_now_ns();
-        not_before = made ? 0 : last_ns + RETRY_NS;
+        store->not_before_ns = made ? 0 : last_ns + RETRY_NS;
+        pthread_mutex_unlock(&store->lock);
+        srv_store_tell_engine_thread(store); /* sessions can leave memory */
+        pthread_mutex_lock(&store->lock);
     }
     pthread_mutex_unlock(&store->lock);
     return NULL;
@@ -134,10 +139,10 @@ static void *sync_thread(void *argument)
 
 bool srv_store_start(struct srv_store *store, char *message, size_t size)
 {
-    void *(*const mains[])(void *) = {snapshot_thread, sync_thread};
+    void *(*const mains[])(void *) = {snapshot_thread, srv_store_read_thread, sync_thread};
     if (store == NULL)
         return true;
-    size_t threads = srv_store_journals(store) ? 2 : 1;
+    size_t threads = srv_store_journals(store) ? 3 : 2;
     while (store->started < threads &&
            srv_thread_start(&store->threads[store->started], mains[store->started], store))
         store->started++;

@@ -168,7 +168,11 @@ static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *stor
     struct srv_file manifest;
     struct srv_block_writer writer = {
         .slots = store->slots, .moment = snapshot->moment, .told = store->told_moment};
+    if (store->removed)
+        pthread_mutex_lock(&store->moving);
     const bool stored = write_blocks(&writer, snapshot);
+    if (store->removed)
+        pthread_mutex_unlock(&store->moving);
     if (!stored || !write_section(snapshot, store, &writer)) {
         srv_file_name(&manifest, SRV_FILE_MANIFEST, snapshot->generation);
         (void)srv_store_fail_file(store, stored ? manifest.name : srv_slots_failed(store->slots),
@@ -179,6 +183,7 @@ static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *stor
         return false;
     }
     store->told_moment = writer.moment;
+    srv_metrics_store(store->context.metrics, SRV_BLOCK_BYTES_WRITTEN, (size_t)writer.bytes);
     store->manifest_named = store->manifest.named;
     srv_slots_end_moment(store->slots);
     remove_replaced(store, snapshot->generation);
@@ -252,6 +257,7 @@ bool srv_snapshot_begin_journal(struct srv_store *store)
 
 bool srv_store_make_snapshot(struct srv_store *store)
 {
+    srv_store_note_damage(store);
     return srv_snapshot_begin_journal(store) &&
            srv_snapshot_finish(store, srv_snapshot_freeze(store));
 }

@@ -115,12 +115,32 @@ void srv_stores_take_snapshot(struct srv_store *own)
         srv_store_take_snapshot(store_at(own, i));
 }
 
+size_t srv_stores_unread(const struct srv_store *own)
+{
+    size_t sessions = 0;
+    for (size_t i = 0; i < count_of(own); i++)
+        sessions += srv_store_unread(store_at(own, i));
+    return sessions;
+}
+
 size_t srv_stores_restoring(const struct srv_store *own)
 {
     size_t sessions = 0;
     for (size_t i = 0; i < count_of(own); i++)
         sessions += srv_store_restoring(store_at(own, i));
     return sessions;
+}
+
+void srv_stores_count_blocks(size_t *used, size_t *held, const struct srv_store *own)
+{
+    *used = *held = 0;
+    for (size_t i = 0; i < count_of(own); i++) {
+        struct srv_slots_figures figures = {0};
+        if (store_at(own, i)->slots != NULL)
+            srv_slots_describe(&figures, store_at(own, i)->slots);
+        *used += figures.used - figures.waiting;
+        *held += figures.held;
+    }
 }
 
 size_t srv_stores_waited_s(const struct srv_store *own)

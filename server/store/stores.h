@@ -22,10 +22,32 @@ bool srv_stores_start(struct srv_store *own, char *message, size_t size);
 bool srv_stores_close(struct srv_store *own);
 bool srv_stores_want_snapshot(const struct srv_store *own);
 void srv_stores_take_snapshot(struct srv_store *own);
+size_t srv_stores_unread(const struct srv_store *own);
 size_t srv_stores_restoring(const struct srv_store *own);
+
+/* Bytes of blocks in all directories, and of the disk that their files take. */
+void srv_stores_count_blocks(size_t *used, size_t *held, const struct srv_store *own);
 size_t srv_stores_waited_s(const struct srv_store *own); /* the longest */
 bool srv_stores_have_restored(struct srv_store *own);
 bool srv_stores_take_restored(struct srv_store *own);
+
+/* ---- Room in the pool (evict.c), the engine thread's -------------------------------------------
+ *
+ * Where memory is short, sessions that nobody uses leave it, once a snapshot has written what is
+ * new of them. */
+
+enum srv_room {
+    SRV_ROOM_NOW,   /* the pool has room */
+    SRV_ROOM_LATER, /* it will: a snapshot is due, or runs, or sessions are in use */
+    SRV_ROOM_NEVER, /* nothing can leave */
+};
+
+/* Makes room for that many bytes for a session, which stays; NULL: for one that is read. */
+enum srv_room srv_stores_make_room(struct srv_store *own, size_t bytes,
+                                   const struct srv_session *whose);
+
+/* Makes room for which reading threads wait. */
+void srv_stores_answer_readers(struct srv_store *own);
 
 /* Of the own store, with the journals of all; `base` stays below a generation that was asked for
  * until every store has its snapshot. */

@@ -94,9 +94,11 @@ static void finish(struct outcome *out, struct srv_restore *restore, bool note)
     out->reported = out->reported || !listed || result.lost > 0;
     for (size_t i = 0; i < count; i++) {
         const struct srv_session *session = page[i];
+        struct attn_error cause;
         bool filled = true;
         for (size_t layer = 0; layer < 2 && filled && restore->slots != NULL; layer++)
-            filled = srv_blocks_fill(session->cache, session->model->attn, layer, restore->slots,
+            filled = attn_cache_admit(session->cache, layer, &cause) == ATTN_OK &&
+                     srv_blocks_fill(session->cache, session->model->attn, layer, restore->slots,
                                      &restore->reader) == ATTN_OK;
         const uint64_t state = filled ? scene_state_of(session) : 0;
         out->reported = out->reported || !filled;

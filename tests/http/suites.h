@@ -46,6 +46,7 @@
     X(batch)               \
     X(instances)           \
     X(restoring)           \
+    X(evicted)             \
     X(algebra)             \
     X(revisions)           \
     X(state)               \

@@ -1,5 +1,5 @@
-/* test_forks.c: sessions that share blocks, and sessions that fill the pool, are saved and
- * restored: what the pool held it holds again. */
+/* test_forks.c: sessions that share blocks are saved and restored: what the pool held it holds
+ * again. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>
@@ -114,59 +114,11 @@ TEST(snapshot_of_many_forks_takes_the_memory_and_the_disk_of_one)
     serve_end();
 }
 
-/* ---- A full pool ----------------------------------------------------------------------------- */
-
-/* Fills the pool to its last byte with sessions "0", "1" and so on, each with room for a token in
- * its last block; returns how many there are. */
-static unsigned fill_pool(void)
-{
-    char id[16];
-    for (unsigned i = 0;; i++) {
-        snprintf(id, sizeof id, "%u", i);
-        call_create(&client, id, "");
-        struct answer answer = call_prefill(&client, id, 100 * i, 63, "");
-        bool full = answer.status == 503;
-        expect_answer(&answer, full ? 503 : 200, full ? "pool_full" : NULL, id);
-        answer_free(&answer);
-        if (!full)
-            continue;
-        ck_assert(call_metric(&client, "attnd_cache_used_bytes") == 65536);
-        return i;
-    }
-}
-
-static const char *const durabilities[] = {"snapshot", "journal"};
-
-TEST_EACH(full_pool_is_snapshotted_exported_and_held_again_after_sigkill, 2)
-{
-    char *bits[64], id[16];
-    durability = durabilities[_i];
-    start();
-    unsigned count = fill_pool();
-    for (unsigned i = 0; i < count; i++) {
-        snprintf(id, sizeof id, "%u", i);
-        bits[i] = call_next_bits(&client, id);
-    }
-    struct answer file = client_get(&client, "/sessions/0/state");
-    expect_answer(&file, 200, NULL, "the state of a session in a full pool");
-    answer_free(&file);
-    call_snapshot(&client);
-    ck_assert(call_metric(&client, "attnd_snapshots_failed_total") == 0);
-    serve_kill();
-    start();
-    for (unsigned i = 0; i < count; i++) {
-        snprintf(id, sizeof id, "%u", i);
-        char *again = call_next_bits(&client, id);
-        ck_assert_str_eq(again, bits[i]);
-        free(again);
-        free(bits[i]);
-    }
-    serve_end();
-}
-
 /* ---- Forks over a restart -------------------------------------------------------------------- */
 
 #define FORKS 24
+
+static const char *const durabilities[] = {"snapshot", "journal"};
 
 static void name_fork(char out[16], unsigned i) { snprintf(out, 16, "fork-%u", i); }
 

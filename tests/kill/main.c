@@ -10,7 +10,8 @@
  * another's keys and values, or without weights.  Another caller starts sessions over encoder rows
  * (encoder.h).
  *
- * In a second test the daemon is killed in the middle of large imports, between two pieces of one,
+ * In a second test memory holds a sixth of these sessions; in a third the daemon is killed in the
+ * middle of large imports, between two pieces of one,
  * and nothing of such an import may be left.  The last line has the figures. */
 #include <check.h>
 #include <curl/curl.h>
@@ -43,12 +44,15 @@
 #define CALLERS 4
 #define SESSIONS 6 /* of each caller */
 #define LONG 150   /* tokens after which a session is deleted */
+#define SHORT \
+    "112KiB" /* memory for a sixth of the sessions: one over encoder rows and a few others */
 #define FORGETFUL \
     100 /* tokens of the layer with a window: a caller's first session becomes as long */
 
 static size_t kills = KILLS, imports = IMPORTS;
 static struct daemon served;
-static char directory[64];
+static char directory[64], state[80];
+static const char *cache_bytes;
 
 static struct caller {
     unsigned number, random, names, seeds;
@@ -428,9 +432,19 @@ static void verify(void)
 
 static void start(void)
 {
-    const char *const arguments[] = {
-        "--durability",    "journal", "--journal-fsync", "os",    "--state-dir", directory,
-        "--journal-bytes", "64KiB",   "--log",           "error", NULL};
+    const char *const arguments[] = {"--durability",
+                                     "journal",
+                                     "--journal-fsync",
+                                     "os",
+                                     "--state-dir",
+                                     state,
+                                     "--journal-bytes",
+                                     "64KiB",
+                                     "--log",
+                                     "error",
+                                     "--cache-bytes",
+                                     cache_bytes,
+                                     NULL};
     struct timespec before, after;
     clock_gettime(CLOCK_MONOTONIC, &before);
     daemon_start(&served, MIRROR_CONFIG, arguments, NULL);
@@ -469,7 +483,7 @@ static void kill_under_load(struct caller *moments)
     if (moments != NULL)
         await_answers(before, ANSWERS_LEAST + below(moments, ANSWERS_DRAWN));
     else
-        import_begin(&served, directory);
+        import_begin(&served, state);
     process_end(&served.process); /* SIGKILL */
     for (size_t i = 0; i < CALLERS; i++)
         pthread_join(threads[i], NULL);
@@ -488,8 +502,10 @@ static void make_forget(struct caller *caller)
     client_close(&caller->client);
 }
 
-static void set_up(void)
+static void set_up_with(const char *name, const char *memory)
 {
+    snprintf(state, sizeof state, "%s/%s", directory, name);
+    cache_bytes = memory;
     mirror_open(MIRROR_MODEL);
     for (unsigned i = 0; i < CALLERS; i++) {
         callers[i].number = i + 1;
@@ -499,6 +515,9 @@ static void set_up(void)
     for (size_t i = 0; i < CALLERS; i++)
         make_forget(&callers[i]);
 }
+
+static void set_up(void) { set_up_with("whole", "1GiB"); }
+static void set_up_short(void) { set_up_with("short", SHORT); }
 
 static void tear_down(void)
 {
@@ -534,6 +553,17 @@ START_TEST(test_answered_changes_survive_kills)
 }
 END_TEST
 
+START_TEST(test_answered_changes_survive_kills_where_sessions_leave_memory)
+{
+    struct caller moments = {.random = 7};
+    for (size_t i = 0; i < kills / 3; i++, result.kills++) {
+        kill_under_load(&moments);
+        start();
+        verify();
+    }
+}
+END_TEST
+
 /* Counts the import.  An import that was answered before the kill is in the daemon, and is
  * deleted. */
 static void settle_import(struct client *client, bool interrupted)
@@ -550,7 +580,7 @@ START_TEST(test_kill_within_an_import_leaves_no_row_of_it_and_every_other_sessio
     import_open();
     for (size_t i = 0; i < TRIES * imports && result.interrupted < imports; i++) {
         kill_under_load(NULL);
-        bool interrupted = import_was_interrupted(directory);
+        bool interrupted = import_was_interrupted(state);
         start();
         verify();
         client_open(&client, &served);
@@ -569,6 +599,8 @@ static Suite *suite(void)
 {
     Suite *suite = suite_create("kill");
     TCase *tests = suite_cases(suite, "kill", set_up, tear_down, 0);
+    TCase *few = suite_cases(suite, "kill beyond memory", set_up_short, tear_down, 0);
+    tcase_add_test(few, test_answered_changes_survive_kills_where_sessions_leave_memory);
     tcase_add_test(tests, test_answered_changes_survive_kills);
     tcase_add_test(tests, test_kill_within_an_import_leaves_no_row_of_it_and_every_other_session);
     return suite;

@@ -1,6 +1,6 @@
 /* held_disk.c: a disk of which directories can be held, or be full.
  *
- * Where a file `hold` stands beside a file, threads named attnd-store wait before they read from
+ * Where a file `hold` stands beside a file, threads named attnd-read wait before they read from
  * it; where a file `full` stands there, nothing can be written to it at a place.  Suites load this
  * library into a daemon with LD_PRELOAD. */
 #include <errno.h>
@@ -31,7 +31,7 @@ ssize_t pread(int fd, void *out, size_t size, off_t at)
     const struct timespec moment = {.tv_nsec = 2000000};
     char thread[16] = "";
     prctl(PR_GET_NAME, thread);
-    while (strcmp(thread, "attnd-store") == 0 && has_beside(fd, "hold"))
+    while (strcmp(thread, "attnd-read") == 0 && has_beside(fd, "hold"))
         nanosleep(&moment, NULL);
     return syscall(SYS_pread64, fd, out, size, at);
 }

@@ -232,8 +232,10 @@ static void restore(struct attn_cache *out[SESSIONS])
                       error.message);
     }
     for (size_t i = 0; i < SESSIONS; i++)
-        for (size_t layer = 0; layer < LAYERS && out[i] != NULL; layer++)
+        for (size_t layer = 0; layer < LAYERS && out[i] != NULL; layer++) {
+            ck_assert_int_eq(attn_cache_admit(out[i], layer, &error), ATTN_OK);
             ck_assert_int_eq(srv_blocks_fill(out[i], model, layer, slots, &reader), ATTN_OK);
+        }
     srv_block_map_fini(&map);
     srv_slot_reader_fini(&reader);
     srv_manifest_state_fini(&state);
@@ -577,6 +579,8 @@ START_TEST(test_blocks_damage_is_told_from_a_disk_that_cannot_be_read)
     cache = new_cache();
     attn_cache_pool_set_dropped(pool, NULL, NULL);
     ck_assert_int_eq(srv_blocks_restore(cache, &map, slots, entry, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_admit(cache, 0, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_admit(cache, 1, &error), ATTN_OK);
     atomic_store(&disk.unreadable, EIO);
     ck_assert_int_eq(srv_blocks_fill(cache, model, 0, slots, &reader), ATTN_IO);
     atomic_store(&disk.unreadable, 0);

@@ -1,5 +1,6 @@
 /* test_cache_stored.c: blocks that a store keeps: what it is told, and caches whose tokens come
- * from blocks' bytes, of each kv_dtype, with forks, truncations and windows. */
+ * from blocks' bytes, of each kv_dtype, with forks, truncations and windows; and caches that leave
+ * memory. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,7 @@ static void fill_from(struct attn_cache *cache, const struct attn_cache *from)
 {
     size_t count, size;
     (void)attn_cache_blocks(&count, cache, 0);
+    ck_assert_int_eq(attn_cache_admit(cache, 0, &error), ATTN_OK);
     for (size_t i = 0; i < count; i++) {
         if (attn_block_absent(block_at(cache, i)) == 0)
             continue;
@@ -316,6 +318,141 @@ START_TEST(test_cache_stored_what_a_window_forgets_is_dropped)
 }
 END_TEST
 
+/* ---- Leaving memory -------------------------------------------------------------------------- */
+
+/* A cache of LENGTH tokens that the store has. */
+static struct attn_cache *stored_cache(void)
+{
+    struct attn_cache *cache = new_cache();
+    write_tokens(cache, LENGTH);
+    for (size_t i = 0; i < 3; i++)
+        store_block(cache, i, i, i < 2 ? 64 : 22);
+    return cache;
+}
+
+/* Which of a cache's three blocks are in memory: "110" where the third is not. */
+static void expect_memory(const struct attn_cache *cache, const char *want)
+{
+    size_t size;
+    for (size_t i = 0; i < 3; i++) {
+        const bool has = attn_block_bytes_of(&size, block_at(cache, i)) != NULL;
+        ck_assert_msg(has == (want[i] == '1'), "block %zu", i);
+        if (!has)
+            ck_assert_uint_eq(attn_block_absent(block_at(cache, i)), rows_stored(cache, i));
+    }
+}
+
+START_TEST(test_cache_stored_a_block_leaves_memory_with_the_last_cache_that_uses_it)
+{
+    open_model((enum attn_dtype)_i, full);
+    const struct rng then = rng;
+    struct attn_cache *cache = stored_cache(), *fork, *twin = new_cache();
+    rng = then;
+    write_tokens(twin, LENGTH);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, LENGTH, &error), ATTN_OK);
+    const size_t before = attn_cache_pool_used(pool);
+    attn_cache_evict(cache, 0);
+    expect_memory(cache, "111");
+    ck_assert_uint_eq(attn_cache_pool_used(pool), before);
+    attn_cache_evict(fork, 0);
+    expect_memory(fork, "000");
+    ck_assert_uint_lt(attn_cache_pool_used(pool), before * 3 / 5); /* the twin and heads */
+    fill_from(cache, twin);
+    ck_assert(attn_cache_is_evicted(fork, 0) && !attn_cache_is_evicted(cache, 0));
+    expect_same(cache, twin, LENGTH);
+    fill_from(fork, twin);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), before);
+    write_tokens(fork, 1); /* into a copy */
+    attn_cache_evict(cache, 0);
+    expect_memory(cache, "110");
+    attn_cache_free(fork);
+    expect_memory(cache, "000");
+    attn_cache_free(cache);
+    attn_cache_free(twin);
+    ck_assert_uint_eq(num_dropped, 3);
+    close_model();
+}
+END_TEST
+
+START_TEST(test_cache_stored_what_the_store_lacks_stays_in_memory)
+{
+    open_model(ATTN_F32, full);
+    struct attn_cache *cache = stored_cache();
+    write_tokens(cache, 1); /* the store has 22 tokens of 23 */
+    attn_cache_evict(cache, 0);
+    expect_memory(cache, "001");
+    ck_assert_uint_eq(attn_block_absent(block_at(cache, 2)), 0);
+    ck_assert(attn_cache_truncate(cache, LENGTH)); /* and now all */
+    ck_assert_int_eq(attn_cache_admit(cache, 0, &error), ATTN_OK);
+    attn_cache_evict(cache, 0);
+    expect_memory(cache, "000");
+    attn_cache_free(cache);
+    close_model();
+}
+END_TEST
+
+/* A snapshot writes the frozen copy's blocks meanwhile. */
+START_TEST(test_cache_stored_a_frozen_block_stays_in_memory_until_its_copy_is_freed)
+{
+    open_model(ATTN_F32, full);
+    struct attn_cache *cache = stored_cache(), *frozen;
+    write_tokens(cache, 1);
+    ck_assert_int_eq(attn_cache_freeze(&frozen, cache, &error), ATTN_OK);
+    attn_cache_evict(cache, 0);
+    expect_memory(cache, "111");
+    store_block(frozen, 2, 9, 23);
+    expect_memory(cache, "111");
+    attn_cache_free(frozen);
+    expect_memory(cache, "000");
+    attn_cache_free(cache);
+    close_model();
+}
+END_TEST
+
+START_TEST(test_cache_stored_an_evicted_cache_comes_back_when_the_budget_has_room)
+{
+    open_model(ATTN_F32, full);
+    attn_cache_pool_free(pool);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, 4 * attn_block_bytes(attn_model_layer(model, 0))),
+                     ATTN_OK);
+    struct attn_cache *cache = stored_cache(), *other = new_cache();
+    attn_cache_evict(cache, 0);
+    write_tokens(other, LENGTH);
+    const size_t used = attn_cache_pool_used(pool);
+    ck_assert_int_eq(attn_cache_admit(cache, 0, &error), ATTN_POOL_FULL);
+    ck_assert(attn_cache_is_evicted(cache, 0));
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    expect_memory(cache, "000");
+    attn_cache_free(other);
+    ck_assert_int_eq(attn_cache_admit(cache, 0, &error), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), attn_cache_bytes(cache));
+    attn_cache_free(cache);
+    close_model();
+}
+END_TEST
+
+START_TEST(test_cache_stored_forks_of_an_evicted_cache_are_evicted)
+{
+    open_model(ATTN_F32, full);
+    const struct rng then = rng;
+    struct attn_cache *cache = stored_cache(), *fork, *twin = new_cache();
+    rng = then;
+    write_tokens(twin, LENGTH);
+    attn_cache_evict(cache, 0);
+    const size_t used = attn_cache_pool_used(pool);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 140, &error), ATTN_OK);
+    ck_assert(attn_cache_is_evicted(fork, 0));
+    ck_assert_uint_lt(attn_cache_pool_used(pool), used + 1024);
+    attn_cache_free(cache);
+    expect_memory(fork, "000");
+    fill_from(fork, twin);
+    expect_same(fork, twin, 140);
+    attn_cache_free(fork);
+    attn_cache_free(twin);
+    close_model();
+}
+END_TEST
+
 Suite *suite_cache_stored(void)
 {
     Suite *suite = suite_create("cache_stored");
@@ -329,6 +466,13 @@ Suite *suite_cache_stored(void)
     tcase_add_test(tests, test_cache_stored_written_tokens_are_not_those_of_the_store);
     tcase_add_test(tests, test_cache_stored_a_copied_block_is_nowhere);
     tcase_add_test(tests, test_cache_stored_what_a_window_forgets_is_dropped);
+    tcase_add_loop_test(tests,
+                        test_cache_stored_a_block_leaves_memory_with_the_last_cache_that_uses_it, 0,
+                        ATTN_NUM_NUMBER_FORMATS);
+    tcase_add_test(tests, test_cache_stored_what_the_store_lacks_stays_in_memory);
+    tcase_add_test(tests, test_cache_stored_a_frozen_block_stays_in_memory_until_its_copy_is_freed);
+    tcase_add_test(tests, test_cache_stored_an_evicted_cache_comes_back_when_the_budget_has_room);
+    tcase_add_test(tests, test_cache_stored_forks_of_an_evicted_cache_are_evicted);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -170,11 +170,11 @@ static void expect_family(void)
     ck_assert_uint_eq(store_app_length(&app, "g"), 69);
 }
 
-/* Rows of journals are in memory at once, and so is what of a shared block they go on from: that is
- * read, and without a snapshot nobody is unread. */
+/* Rows of journals are in memory at once, and so is what of a shared block they go on from; without
+ * a snapshot nobody is unread. */
 START_TEST(test_sessions_have_lengths_blocks_and_last_steps_before_their_tokens)
 {
-    static const size_t unread[] = {0, 2, 3, 0};
+    static const size_t unread[] = {3, 3, 3, 0};
     make_family(_i);
     const size_t used = attn_cache_pool_used(app.pool);
     store_app_crash(&app);
@@ -183,9 +183,10 @@ START_TEST(test_sessions_have_lengths_blocks_and_last_steps_before_their_tokens)
     ck_assert_uint_eq(store_app_length(&app, "p"), ROWS + 5);
     ck_assert_uint_eq(store_app_length(&app, "f"), ROWS + 70);
     ck_assert_uint_eq(store_app_length(&app, "g"), 69);
-    ck_assert_uint_eq(attn_cache_pool_used(app.pool), used);
+    if (_i < 3)
+        ck_assert_uint_lt(attn_cache_pool_used(app.pool), used);
     struct srv_session *session = find('g');
-    ck_assert_int_eq(session->presence, _i == 2 ? SRV_UNREAD : SRV_PRESENT);
+    ck_assert_int_eq(session->presence, _i < 3 ? SRV_UNREAD : SRV_PRESENT);
     ck_assert_uint_eq(session->last_steps[0].digest[0], 'g');
     ck_assert_uint_eq(session->last_steps[0].position, 68);
     srv_session_put(session);
