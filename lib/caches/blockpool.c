@@ -338,6 +338,7 @@ enum attn_status attn_block_change(struct attn_cache_pool *pool, struct attn_blo
         return status;
     block->absent = block->absent < first ? block->absent : first;
     block->filled = end;
+    block->needed = block->users > 0 ? 0 : end;
     if (first == 0)
         drop_place(pool, block);
     else if (block->stored.rows > first)
@@ -351,7 +352,7 @@ static void release_unused(struct attn_cache_pool *pool, struct attn_block *bloc
 {
     if (block->users > 0 || block->data == NULL || block->holders == 0 ||
         atomic_load(&block->references) != block->holders || block->stored.rows == 0 ||
-        block->stored.rows < block->filled)
+        block->stored.rows < block->needed)
         return;
     give_piece(pool, block, HEAD_BYTES);
     block->absent = block->stored.rows;
@@ -387,6 +388,7 @@ enum attn_status attn_block_alloc_absent(struct attn_block **out, struct attn_ca
         return status;
     (*out)->stored = *stored;
     (*out)->filled = stored->rows;
+    (*out)->needed = stored->rows;
     (*out)->absent = stored->rows;
     return ATTN_OK;
 }
@@ -415,21 +417,13 @@ enum attn_status attn_block_use(struct attn_cache_pool *pool, struct attn_block 
     return status;
 }
 
-void attn_block_unuse(struct attn_cache_pool *pool, struct attn_block *block)
+void attn_block_unuse(struct attn_cache_pool *pool, struct attn_block *block, unsigned tokens)
 {
     pthread_mutex_lock(&pool->lock);
     block->users--;
+    if (tokens > block->needed || (tokens > 0 && block->holders == 1))
+        block->needed = tokens;
     release_unused(pool, block);
-    pthread_mutex_unlock(&pool->lock);
-}
-
-void attn_block_trim(struct attn_cache_pool *pool, struct attn_block *block, unsigned tokens)
-{
-    if (block->filled <= tokens)
-        return;
-    pthread_mutex_lock(&pool->lock);
-    if (block->holders == 1)
-        block->filled = tokens;
     pthread_mutex_unlock(&pool->lock);
 }
 

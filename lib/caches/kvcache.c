@@ -200,6 +200,13 @@ bool attn_cache_claim(struct attn_cache *cache)
 }
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
+/* The tokens of block i of a layer that has `length`. */
+static unsigned tokens_in(const struct cache_layer *l, size_t i, size_t length)
+{
+    const size_t before = (atomic_load(&l->first) + i) * ATTN_TILE;
+    return length > before ? (unsigned)attn_min(length - before, ATTN_TILE) : 0;
+}
+
 /* Says of the blocks from that of `position` on that tokens up to `end` are written to them, and
  * replaces those that are shared by copies, whose content is the same, so that this needs no
  * undo. */
@@ -253,7 +260,7 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
     if (status == ATTN_OK && count > 0)
         status = change_blocks(cache->pool, l, position, end);
     for (size_t i = before; i < l->reserved && l->evicted; i++)
-        attn_block_unuse(cache->pool, l->blocks[i]);
+        attn_block_unuse(cache->pool, l->blocks[i], tokens_in(l, i, end));
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);
@@ -265,20 +272,10 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
     atomic_store_explicit(&layer_of(cache, layer)->length, length, memory_order_release);
 }
 
-/* Tokens beyond the length are those of a step that was not published, or were truncated: the store
- * need not have them before the last block leaves memory. */
-static void trim_last(struct attn_cache_pool *pool, const struct cache_layer *l)
-{
-    const size_t tokens = atomic_load(&l->length) % ATTN_TILE;
-    if (l->reserved > 0 && tokens > 0)
-        attn_block_trim(pool, l->blocks[l->reserved - 1], (unsigned)tokens);
-}
-
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
 {
     struct cache_layer *l = layer_of(cache, layer);
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
-    trim_last(cache->pool, l);
 }
 
 /* The first block of a layer that a step at `position`, or a later one, may see.  The last steps of
@@ -504,9 +501,8 @@ void attn_cache_evict(struct attn_cache *cache, size_t layer)
     if (l == NULL || l->evicted)
         return;
     l->evicted = true;
-    trim_last(cache->pool, l);
     for (size_t i = 0; i < l->reserved; i++)
-        attn_block_unuse(cache->pool, l->blocks[i]);
+        attn_block_unuse(cache->pool, l->blocks[i], tokens_in(l, i, atomic_load(&l->length)));
 }
 
 enum attn_status attn_cache_admit(struct attn_cache *cache, size_t layer, struct attn_error *error)
@@ -520,7 +516,7 @@ enum attn_status attn_cache_admit(struct attn_cache *cache, size_t layer, struct
         used++;
     l->evicted = status != ATTN_OK;
     while (l->evicted && used > 0)
-        attn_block_unuse(cache->pool, l->blocks[--used]);
+        attn_block_unuse(cache->pool, l->blocks[--used], 0);
     return status == ATTN_OK ? status
                              : fail_blocks(cache, status, attn_block_bytes(l->spec), error);
 }

@@ -28,6 +28,7 @@ struct attn_block {
     unsigned users;            /* of these, caches that have it in memory; likewise */
     unsigned absent;           /* first tokens that are only in the store (stored.c) */
     unsigned filled;           /* tokens that it has, absent or not */
+    unsigned needed;           /* of these, tokens of caches that do not use it; under the lock */
     struct attn_stored stored; /* where the store has the block; rows 0: nowhere */
     unsigned char *data;       /* aligned to ATTN_ALIGN; NULL: it is in the store alone */
     struct attn_piece *piece;  /* the memory */
@@ -153,14 +154,12 @@ enum attn_status attn_block_change(struct attn_cache_pool *pool, struct attn_blo
                                    unsigned first, unsigned end);
 
 /* Adds a holder of the block to those that use it, and gives the block memory if it has none: its
- * tokens are absent then.  The second call says that a holder uses it no more: a block that the
- * store has, and that no holder uses, has no memory.
+ * tokens are absent then.  The second call says that a holder uses it no more, and needs its first
+ * `tokens` (0: as many as it said before): a block that no holder uses, of which the store has what
+ * they need, has no memory.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 enum attn_status attn_block_use(struct attn_cache_pool *pool, struct attn_block *block);
-void attn_block_unuse(struct attn_cache_pool *pool, struct attn_block *block);
-
-/* Says that its only holder needs no more than the first tokens of a block. */
-void attn_block_trim(struct attn_cache_pool *pool, struct attn_block *block, unsigned tokens);
+void attn_block_unuse(struct attn_cache_pool *pool, struct attn_block *block, unsigned tokens);
 
 /* Adds a cache to the holders of a block, and where it `uses` the block to those that do; false
  * where the budget has no room for it.  The second call removes a holder. */

@@ -8,7 +8,11 @@ struct srv_encoding {
     struct srv_session_options options;
     struct attn_encode_args args;
     uint64_t digest[2]; /* of the rows and their mask, which the session's last steps have too */
+    size_t room;        /* bytes of the pool that the session takes */
+    unsigned retries;   /* of the computation */
 };
+
+#define MOST_RETRIES 8 /* of a computation that found no room: another thread had taken it */
 
 static const struct srv_job_stage begin_stage, compute_stage;
 
@@ -131,7 +135,7 @@ static const struct srv_job_stage *begin(struct srv_job *job)
     for (size_t i = 0; i < job->model->info.num_layers; i++)
         bytes += attn_cache_layer_bytes(job->session->cache, i, kept);
     srv_session_charge(job->session, bytes, &job->error);
-    job->room = bytes;
+    job->room = job->encoding->room = bytes;
     return &compute_stage;
 }
 
@@ -143,7 +147,13 @@ static const struct srv_job_stage *compute(struct srv_job *job)
     struct srv_session *session = job->session;
     struct attn_error cause;
     encoding->args.yield = job->yield;
-    if (attn_cache_encode(session->cache, job->context->engine, &encoding->args, &cause) != ATTN_OK)
+    const enum attn_status status =
+        attn_cache_encode(session->cache, job->context->engine, &encoding->args, &cause);
+    if (status == ATTN_POOL_FULL && encoding->retries++ < MOST_RETRIES) {
+        job->room = encoding->room;
+        return &compute_stage;
+    }
+    if (status != ATTN_OK)
         srv_fail_attn(&job->error, &cause);
     for (size_t i = 0; i < session->model->info.num_layers && job->error.code == SRV_OK; i++) {
         struct srv_last_step *last = &session->last_steps[i];

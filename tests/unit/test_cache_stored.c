@@ -391,6 +391,25 @@ START_TEST(test_cache_stored_what_the_store_lacks_stays_in_memory)
 }
 END_TEST
 
+/* Tokens of a cache that is gone, which the store never had, keep no block in memory. */
+START_TEST(test_cache_stored_forks_need_their_own_tokens_alone)
+{
+    open_model(ATTN_F32, full);
+    struct attn_cache *cache = stored_cache(), *forks[2];
+    write_tokens(cache, 1);
+    for (size_t i = 0; i < 2; i++)
+        ck_assert_int_eq(attn_cache_fork(&forks[i], cache, 140, &error), ATTN_OK);
+    attn_cache_free(cache);
+    attn_cache_evict(forks[0], 0);
+    expect_memory(forks[0], "111");
+    attn_cache_evict(forks[1], 0);
+    expect_memory(forks[0], "000");
+    attn_cache_free(forks[0]);
+    attn_cache_free(forks[1]);
+    close_model();
+}
+END_TEST
+
 /* A snapshot writes the frozen copy's blocks meanwhile. */
 START_TEST(test_cache_stored_a_frozen_block_stays_in_memory_until_its_copy_is_freed)
 {
@@ -470,6 +489,7 @@ Suite *suite_cache_stored(void)
                         test_cache_stored_a_block_leaves_memory_with_the_last_cache_that_uses_it, 0,
                         ATTN_NUM_NUMBER_FORMATS);
     tcase_add_test(tests, test_cache_stored_what_the_store_lacks_stays_in_memory);
+    tcase_add_test(tests, test_cache_stored_forks_need_their_own_tokens_alone);
     tcase_add_test(tests, test_cache_stored_a_frozen_block_stays_in_memory_until_its_copy_is_freed);
     tcase_add_test(tests, test_cache_stored_an_evicted_cache_comes_back_when_the_budget_has_room);
     tcase_add_test(tests, test_cache_stored_forks_of_an_evicted_cache_are_evicted);
