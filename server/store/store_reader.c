@@ -394,7 +394,7 @@ void srv_store_note_damage(struct srv_store *store)
     store->manifest.broken = store->manifest.broken || found;
     pthread_mutex_unlock(&store->lock);
     if (found)
-        srv_slots_keep(store->slots);
+        srv_slots_keep(store->slots, store->generation);
 }
 
 bool srv_store_read_now(struct srv_store *store)
