@@ -235,8 +235,8 @@ bool srv_snapshot_begin_journal(struct srv_store *store);
 /* Makes a snapshot from beginning to end, where no other thread uses the store. */
 bool srv_store_make_snapshot(struct srv_store *store);
 
-/* Has the next snapshot begin a new manifest, where a block was found damaged, and set aside what it
- * replaces.  From the store's thread, or where no other runs. */
+/* Has the next snapshot begin a new manifest, where a block was found damaged, and set aside what
+ * it replaces.  From the store's thread, or where no other runs. */
 void srv_store_note_damage(struct srv_store *store);
 
 /* store_reader.c: the reading thread; and reading what a start has left on the disk where no other
