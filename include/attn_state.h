@@ -173,6 +173,9 @@ size_t attn_cache_growth(const struct attn_cache *cache, size_t layer, size_t ro
 bool attn_cache_is_evicted(const struct attn_cache *cache, size_t layer);
 void attn_cache_evict(struct attn_cache *cache, size_t layer);
 
+/* Bytes of the pool that giving a layer's blocks memory takes. */
+size_t attn_cache_evicted_bytes(const struct attn_cache *cache, size_t layer);
+
 /* Gives the blocks of an evicted layer memory again; absent ones are then to be filled in.
  * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY; the layer stays evicted. */
 ATTN_MUST_CHECK enum attn_status attn_cache_admit(struct attn_cache *cache, size_t layer,

@@ -407,6 +407,11 @@ void attn_block_unref(struct attn_cache_pool *pool, struct attn_block *block)
 
 /* ---- Caches that use a block ---- */
 
+size_t attn_block_more_bytes(const struct attn_block *block)
+{
+    return block->bytes > HEAD_BYTES ? block->bytes - HEAD_BYTES : 0;
+}
+
 enum attn_status attn_block_use(struct attn_cache_pool *pool, struct attn_block *block)
 {
     pthread_mutex_lock(&pool->lock);

@@ -505,6 +505,15 @@ void attn_cache_evict(struct attn_cache *cache, size_t layer)
         attn_block_unuse(cache->pool, l->blocks[i], tokens_in(l, i, atomic_load(&l->length)));
 }
 
+size_t attn_cache_evicted_bytes(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    size_t bytes = 0;
+    for (size_t i = 0; l != NULL && i < l->reserved; i++)
+        bytes += l->blocks[i]->data == NULL ? attn_block_more_bytes(l->blocks[i]) : 0;
+    return bytes;
+}
+
 enum attn_status attn_cache_admit(struct attn_cache *cache, size_t layer, struct attn_error *error)
 {
     struct cache_layer *l = layer_of(cache, layer);

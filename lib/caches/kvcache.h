@@ -153,6 +153,9 @@ enum attn_status attn_block_alloc_absent(struct attn_block **out, struct attn_ca
 enum attn_status attn_block_change(struct attn_cache_pool *pool, struct attn_block *block,
                                    unsigned first, unsigned end);
 
+/* Bytes of the budget that a block without memory takes more with it. */
+size_t attn_block_more_bytes(const struct attn_block *block);
+
 /* Adds a holder of the block to those that use it, and gives the block memory if it has none: its
  * tokens are absent then.  The second call says that a holder uses it no more, and needs its first
  * `tokens` (0: as many as it said before): a block that no holder uses, of which the store has what

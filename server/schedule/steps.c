@@ -131,11 +131,10 @@ static void accept_result(struct srv_item *item)
         srv_fail_attn(&item->error, &step->error);
     if (item->error.code == SRV_E_FORGOTTEN)
         item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
-    if (item->error.code == SRV_OK && step->commit && !item->is_replay && !item->model->is_cross) {
+    if (item->error.code != SRV_OK || !step->commit || item->is_replay || item->model->is_cross)
+        srv_session_uncharge(item->session, item->charged);
+    else
         set_last_step(item);
-        return;
-    }
-    srv_session_uncharge(item->session, item->charged);
     /* A step that appends nothing may have given the session a copy of a block that others share,
      * which no manifest names. */
     if (!item->is_replay && !item->model->is_cross)

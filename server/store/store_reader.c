@@ -221,12 +221,12 @@ static bool await_room(const struct reading *r, size_t bytes)
 static enum attn_status admit(const struct reading *r, size_t layer)
 {
     struct attn_cache *cache = r->session->cache;
-    const size_t bytes = attn_cache_layer_bytes(cache, layer, attn_cache_length(cache, layer));
     struct attn_error error;
     if (r->what == TAILS)
         return ATTN_OK;
     enum attn_status status = attn_cache_admit(cache, layer, &error);
-    while (status == ATTN_POOL_FULL && r->what == WANTED && r->depth == 0 && await_room(r, bytes))
+    while (status == ATTN_POOL_FULL && r->what == WANTED && r->depth == 0 &&
+           await_room(r, attn_cache_evicted_bytes(cache, layer)))
         status = attn_cache_admit(cache, layer, &error);
     return status;
 }

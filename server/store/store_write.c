@@ -168,11 +168,7 @@ static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *stor
     struct srv_file manifest;
     struct srv_block_writer writer = {
         .slots = store->slots, .moment = snapshot->moment, .told = store->told_moment};
-    if (store->removed)
-        pthread_mutex_lock(&store->moving);
     const bool stored = write_blocks(&writer, snapshot);
-    if (store->removed)
-        pthread_mutex_unlock(&store->moving);
     if (!stored || !write_section(snapshot, store, &writer)) {
         srv_file_name(&manifest, SRV_FILE_MANIFEST, snapshot->generation);
         (void)srv_store_fail_file(store, stored ? manifest.name : srv_slots_failed(store->slots),
@@ -183,8 +179,8 @@ static bool write_snapshot(struct srv_snapshot *snapshot, struct srv_store *stor
         return false;
     }
     store->told_moment = writer.moment;
-    srv_metrics_store(store->context.metrics, SRV_BLOCK_BYTES_WRITTEN, (size_t)writer.bytes);
     store->manifest_named = store->manifest.named;
+    srv_metrics_store(store->context.metrics, SRV_BLOCK_BYTES_WRITTEN, (size_t)writer.bytes);
     srv_slots_end_moment(store->slots);
     remove_replaced(store, snapshot->generation);
     while (srv_slots_punch(store->slots, PUNCHED))
@@ -211,14 +207,20 @@ static void close_old_journal(struct srv_store *store)
 bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
 {
     bool written = false;
-    errno = ENOMEM; /* of a snapshot that cannot be frozen */
+    const bool moves = store->removed; /* blocks that are not in memory get other places */
+    errno = ENOMEM;                    /* of a snapshot that cannot be frozen */
     (void)srv_store_fail_file(store, "", 0);
     close_old_journal(store);
     if (snapshot != NULL && snapshot->failed)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no snapshot was made: %s",
                       snapshot->error.message);
-    else if (snapshot != NULL)
+    else if (snapshot != NULL) {
+        if (moves)
+            pthread_mutex_lock(&store->moving);
         written = write_snapshot(snapshot, store);
+        if (moves)
+            pthread_mutex_unlock(&store->moving);
+    }
     pthread_mutex_lock(&store->records);
     pthread_mutex_lock(&store->lock);
     atomic_store(&store->last_snapshot_failed, !written);

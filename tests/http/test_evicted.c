@@ -523,6 +523,42 @@ START_TEST(test_an_evicted_session_with_a_damaged_block_is_lost_alone)
 }
 END_TEST
 
+static bool is_in_memory(const char *id)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/sessions/%s", id);
+    struct answer answer = client_get(&client, path);
+    expect_answer(&answer, 200, NULL, id);
+    const json_t *said = json_object_get(answer.json, "in_memory");
+    ck_assert(said == NULL || json_is_false(said));
+    answer_free(&answer);
+    return said == NULL;
+}
+
+START_TEST(test_a_session_says_whether_it_is_in_memory_and_can_be_prefetched)
+{
+    evict_first();
+    ck_assert(!is_in_memory("s0"));
+    ck_assert_double_ge(call_metric(&client, "attnd_sessions_unread"), 1);
+    ck_assert_double_ge(call_metric(&client, "attnd_sessions_evicted_total"), 1);
+    const double read = call_metric(&client, "attnd_sessions_read_total");
+    const struct request request = {.method = "POST", .path = "/sessions/s0/prefetch"};
+    for (unsigned i = 0; i < 2; i++) {
+        struct answer answer = client_send(&client, &request);
+        expect_answer(&answer, 200, NULL, "prefetch");
+        ck_assert_str_eq(json_string_value(json_object_get(answer.json, "session_id")), "s0");
+        ck_assert_ptr_null(json_object_get(answer.json, "in_memory"));
+        answer_free(&answer);
+    }
+    ck_assert(is_in_memory("s0"));
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions_read_total"), read + 1);
+    const struct request missing = {.method = "POST", .path = "/sessions/none/prefetch"};
+    struct answer answer = client_send(&client, &missing);
+    expect_answer(&answer, 404, "session_not_found", "prefetch");
+    answer_free(&answer);
+}
+END_TEST
+
 Suite *suite_evicted(void)
 {
     Suite *suite = suite_create("evicted");
@@ -533,6 +569,7 @@ Suite *suite_evicted(void)
     tcase_add_test(list, test_a_step_that_is_not_committed_gets_the_memory_that_others_leave);
     TCase *larger = suite_cases(suite, "larger", set_up, tear_down, 0);
     tcase_add_test(larger, test_a_session_larger_than_memory_is_refused_and_others_go_on);
+    tcase_add_test(list, test_a_session_says_whether_it_is_in_memory_and_can_be_prefetched);
     TCase *deadline = suite_cases(suite, "deadline", set_up, tear_down, 0);
     tcase_add_test(deadline, test_a_request_that_waits_for_its_session_obeys_its_deadline);
     TCase *ends = suite_cases(suite, "ends", set_up, tear_down, 0);
