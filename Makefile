@@ -231,7 +231,7 @@ BENCH_WEIGHTS_FLAGS =
         check-mutations fuzz \
         fuzz-coverage alone nice suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
+        bench bench-coding bench-dtypes bench-evicted bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
         bench-shard bench-store bench-stored bench-table bench-weights \
         style layers presets models-md models-check docs docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
@@ -513,6 +513,9 @@ check-bench: ## what bench-table makes of results
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
+bench-evicted: $(OUT)/attnd ## sessions of ten times cache_bytes, decoded at random by 32 callers; BENCH_EVICTED_FLAGS="SESSIONS TOKENS SECONDS", QUICK=1 is short
+	$(Q)/usr/bin/python3 tests/bench/evicted.py $(OUT)/attnd $(BENCH_EVICTED_FLAGS)
+
 bench-restart: $(OUT)/attnd ## how soon 10,000 sessions of 1 GiB are served again after SIGTERM and SIGKILL, and what a store costs; BENCH_RESTART_FLAGS="SESSIONS GIB LAYERS WIDTH", QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/restart.py $(OUT)/attnd $(BENCH_RESTART_FLAGS)
 
