@@ -39,6 +39,7 @@ struct srv_item {
     uint64_t revision;    /* the session's when the step was made */
     bool creates_session; /* the session is removed again if the item fails */
     unsigned retries;     /* runs that found no room in the pool */
+    bool copies;          /* the step copies a block that is shared */
     bool is_replay;       /* the rows are cached already: computed again, not appended */
     uint64_t digest[2];   /* of the rows and their position_ids */
     struct attn_step step;

@@ -79,6 +79,15 @@ static enum srv_error_code charge(struct srv_item *item)
     return item->error.code;
 }
 
+/* Whether the step gives the session a copy of a block that others share, which no manifest names,
+ * also where it appends nothing. */
+static bool copies_block(const struct srv_item *item)
+{
+    const struct attn_step *step = &item->step;
+    return !item->is_replay && !item->model->is_cross && step->position % ATTN_BLOCK_TOKENS > 0 &&
+           attn_cache_growth(step->cache, item->layer, 1) > 0;
+}
+
 /* Fills item->step; false, with item->error set, where the item cannot run. */
 static bool make_step(struct srv_item *item)
 {
@@ -101,6 +110,7 @@ static bool make_step(struct srv_item *item)
                                              : step->position + step->rows;
     item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
     item->sizes.map_datatype = item->rows->map_datatype;
+    item->copies = copies_block(item);
     const struct srv_limits *limits = job->request->limits;
     const char *param = item->rows->query.present ? "query" : "hidden_states";
     return srv_sizes_check(&item->sizes, limits, param, NULL, &item->error) == SRV_OK &&
@@ -135,10 +145,7 @@ static void accept_result(struct srv_item *item)
         srv_session_uncharge(item->session, item->charged);
     else
         set_last_step(item);
-    /* A step that appends nothing may have given the session a copy of a block that others share,
-     * which no manifest names. */
-    if (!item->is_replay && !item->model->is_cross)
-        item->session->changed = true;
+    item->session->changed = item->session->changed || item->copies;
 }
 
 /* The batch's attn_recorder: `list` has the steps that are about to be published. */
