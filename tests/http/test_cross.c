@@ -626,7 +626,7 @@ TEST(golden_cross_cases_hold_over_sessions)
     golden_load(&set);
     for (size_t i = 0; i < set.count; i++) {
         const struct golden_case *c = &set.cases[i];
-        if (strcmp(c->stack, "cross") != 0)
+        if (strcmp(c->stack, "cross") != 0 || c->value_states != NULL) /* of its keys' rows alone */
             continue;
         ck_assert_ptr_nonnull(realpath(c->path, path));
         snprintf(config, sizeof config,

@@ -12,6 +12,7 @@
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
+#include "waiting.h"
 
 #define BLOCK 8192 /* bytes of 64 tokens: 4 heads of 4 numbers, keys and values */
 #define WINDOW ",\"sliding_window\":[7,0]"
@@ -242,6 +243,10 @@ TEST_EACH(sessions_that_forgot_are_restored_as_they_were, 2)
     if (_i == 1)
         call_snapshot(&client);
     restart("journal");
+    for (unsigned waited = 0; call_metric(&client, "attnd_sessions_unread") > 0; waited += 10) {
+        ck_assert_uint_lt(waited, SOON_MS);
+        pause_ms(10);
+    }
     ck_assert_double_eq(call_metric(&client, "attnd_cache_used_bytes"), used);
     for (size_t i = 0; i < 3; i++) {
         const char *id = (const char *const[]){"s", "f", "i"}[i];

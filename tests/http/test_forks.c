@@ -190,4 +190,31 @@ TEST_EACH(forks_fit_again_after_a_restart_and_go_on_each_for_itself, 2)
     serve_end();
 }
 
+/* The step, which is not kept, gives the fork a copy of the block that it shared; the parent's goes
+ * with the parent, and its slot to another session. */
+TEST_EACH(fork_over_which_a_step_was_tried_outlives_its_parent, 2)
+{
+    durability = durabilities[_i];
+    start();
+    call_create(&client, "parent", "");
+    struct answer answer = call_prefill(&client, "parent", 1, 30, "");
+    expect_answer(&answer, 200, NULL, "prefill");
+    answer_free(&answer);
+    fork_of("parent", "fork", 30);
+    call_snapshot(&client);
+    char *bits = call_next_bits(&client, "fork");
+    call_delete(&client, "parent");
+    call_snapshot(&client);
+    call_create(&client, "other", "");
+    expect_decode(&client, "other", 2, 0);
+    call_snapshot(&client);
+    serve_kill();
+    start();
+    char *again = call_next_bits(&client, "fork");
+    ck_assert_str_eq(again, bits);
+    free(bits);
+    free(again);
+    serve_end();
+}
+
 SUITE(forks)

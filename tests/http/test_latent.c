@@ -202,18 +202,19 @@ TEST_EACH(latent_sessions_survive_a_kill, 2)
     expect_decode(&client, "s", 7, ROWS);
     char *before = call_next_bits(&client, "s");
     serve_kill();
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
+    off_t last = state_files_record(path, SRV_RECORD_ROWS, 1);
+    state_files_flip(path, last + 100);
+    start(_i);
+    ck_assert_uint_eq(call_length(&client, "s", 0), ROWS);
+    expect_decode(&client, "s", 7, ROWS);
+    serve_kill();
     start(_i);
     ck_assert_uint_eq(call_length(&client, "s", 0), ROWS + 1);
     char *after = call_next_bits(&client, "s");
     ck_assert_str_eq(before, after);
     free(before);
     free(after);
-    serve_kill();
-    ck_assert_uint_ge(state_files_find(path, directory, ".journal"), 1);
-    off_t last = state_files_record(path, SRV_RECORD_ROWS, 1);
-    state_files_flip(path, last + 100);
-    start(_i);
-    ck_assert_uint_eq(call_length(&client, "s", 0), ROWS);
     serve_end();
 }
 

@@ -169,7 +169,7 @@ TEST_EACH(every_thread_leaves_termination_to_the_main_one, 2)
     call_create(&client, "kept", "");
     size_t count = daemon_threads(threads, &daemon);
     ck_assert_uint_eq(count,
-                      8); /* event, scheduler, worker, I/O worker, store, sync, upkeep, log */
+                      9); /* event, scheduler, worker, I/O worker, store, read, sync, upkeep, log */
     for (size_t i = 0; i < count; i++)
         ck_assert(blocks_termination(&daemon, threads[i]));
     ck_assert_int_eq(kill(daemon.process.pid, SIGTERM), 0);

@@ -81,7 +81,7 @@ static void expect_refusal(const char *config, const char *argument, const char 
 TEST(a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read)
 {
     static const char *const terms[] = {"memory_limit gives 16.0 MiB",
-                                        "program 38.0 + weights",
+                                        "program 38.5 + weights",
                                         " + caches 44.3 + ",
                                         " + requests ",
                                         " + working ",
